@@ -17,8 +17,6 @@ use std::io;
 
 /// The way in which the peer ended the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-// A word in size, so that a result that contains it is two words, which stay in registers.
-#[repr(usize)]
 pub enum Closed {
     /// The peer closed its end in good order. As the error of a `send`, the variant means that the
     /// peer has stopped receiving.

@@ -29,8 +29,8 @@ pub struct Message {
     advanced: usize,
 }
 
-/// All fields are words, also those of short bytes: a move of a message then reads what was written
-/// before in pieces of the same size, for which the processor need not wait.
+/// All fields are words, also those of short bytes. So no load of a move reads parts of two fields,
+/// for which the processor would wait (decision 0058).
 enum Payload {
     Short { len: usize, words: [u64; SHORT_MAX / 8] },
     Long(Vec<u8>),
@@ -44,7 +44,7 @@ impl Message {
         if bytes.len() > SHORT_MAX {
             return Self::from_vec(bytes.to_vec());
         }
-        // The bytes are copied into the result, so that the result is not copied once more.
+        // The bytes are copied into the value that is returned, which saves a copy (decision 0058).
         let payload = Payload::Short { len: bytes.len(), words: [0; SHORT_MAX / 8] };
         let mut message = Self { payload, advanced: 0 };
         if let Payload::Short { words, .. } = &mut message.payload {
@@ -93,7 +93,14 @@ impl Message {
         &all[self.advanced..]
     }
 
-    /// Returns the number of bytes that `Buf::advance` has not consumed.
+    /// Returns the number of bytes that `Buf::advance` has not consumed. Unlike
+    /// [`as_slice`](Self::as_slice), this copies no message of several pieces.
+    ///
+    /// ```
+    /// let message = partywall::Message::from_protocol(b"four");
+    /// assert_eq!(message.len(), 4);
+    /// assert!(!message.is_empty());
+    /// ```
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -101,8 +108,6 @@ impl Message {
             Payload::Short { len, .. } => *len,
             Payload::Long(bytes) => bytes.len(),
             Payload::View(view) => view.len,
-            // A buffer knows the total length of its message, so a message of several pieces need
-            // not be copied into one piece to count its bytes.
             Payload::Buffer(buffer) => buffer.len(),
         };
         all - self.advanced
@@ -182,7 +187,7 @@ pub(crate) trait BlockMemory: Send + Sync {
 /// Memory into which a protocol received a message, in one piece or several. Dropping the buffer
 /// frees the memory.
 pub trait RecvBuffer: Send + Sync {
-    /// Length of the message in bytes.
+    /// Length of the message in bytes: the length of `as_slice()`, the same in every call.
     fn len(&self) -> usize;
 
     /// Whether the message has no bytes.
@@ -205,6 +210,7 @@ pub trait RecvBuffer: Send + Sync {
 /// Longest message in bytes that is stored within the `Message` value. Longer private messages take
 /// an allocation on the heap.
 const SHORT_MAX: usize = 104;
+const _: () = assert!(SHORT_MAX % size_of::<u64>() == 0);
 
 impl Deref for Message {
     type Target = [u8];
@@ -273,6 +279,59 @@ mod tests {
             assert_eq!(Message::copied(&bytes), bytes);
             assert_eq!(Message::copied(&bytes).into_vec(), bytes);
             assert_eq!(Bytes::from(Message::copied(&bytes)), bytes);
+        }
+    }
+
+    struct Block(Vec<u8>);
+
+    impl BlockMemory for Block {
+        fn slice(&self, offset: usize, len: usize) -> &[u8] {
+            &self.0[offset..offset + len]
+        }
+
+        fn release(&self, _: u64) {}
+    }
+
+    /// A message in several pieces, which the test must not join.
+    struct Pieces;
+
+    impl RecvBuffer for Pieces {
+        fn len(&self) -> usize {
+            500
+        }
+
+        fn chunk(&self, _: usize) -> &[u8] {
+            panic!("no piece is asked for")
+        }
+
+        fn as_slice(&self) -> &[u8] {
+            panic!("the pieces are joined")
+        }
+
+        fn is_zero_copy(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn length_counts_what_is_not_consumed() {
+        let view = View { memory: Arc::new(Block(vec![7; 900])), offset: 100, len: 500, block: 1 };
+        let whole = [
+            Message::copied(&[7; SHORT_MAX]),
+            Message::copied(&[7; 500]),
+            Message::from_view(view),
+            Message::from_recv_buffer(Box::new(Pieces)),
+        ];
+        for (kind, mut message) in whole.into_iter().enumerate() {
+            let all = if kind == 0 { SHORT_MAX } else { 500 };
+            for consumed in [0, 1, all - 1, all] {
+                message.advance(consumed - (all - message.len()));
+                assert_eq!(message.len(), all - consumed, "payload {kind}");
+                assert_eq!(message.is_empty(), consumed == all, "payload {kind}");
+                if kind < 3 {
+                    assert_eq!(message.as_slice().len(), message.len(), "payload {kind}");
+                }
+            }
         }
     }
 

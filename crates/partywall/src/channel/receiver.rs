@@ -295,8 +295,8 @@ impl Receiver {
         }
     }
 
-    /// Finds the next record, of whatever kind. The function is not inlined, so that calls of
-    /// `find_inline` are short.
+    /// Finds the next record, of whatever kind. The function is not inlined, so that the functions
+    /// which call `find_inline` first stay short.
     #[inline(never)]
     fn find_any(&mut self, may_wait: bool) -> Result<Found, Fault> {
         self.end.find(may_wait)

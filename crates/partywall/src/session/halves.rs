@@ -132,7 +132,7 @@ impl SendHalf {
         let sent = ready!(self.poll_wire(context, Some(cost(payload.len())), |wire, outgoing| {
             wire.send_on(payload, &mut outgoing.progress)
         }));
-        unboxed(self.outgoing.done(sent))
+        self.outgoing.done(sent)
     }
 
     /// Sends a copy of `payload` as a whole, never in fragments. After `Pending`, the next call may
@@ -225,9 +225,10 @@ impl SendHalf {
             self.outgoing.memory = Some(Memory::Private(bytes));
             return Poll::Ready(Ok(()));
         }
-        unboxed(self.poll_wire(context, None, |wire, outgoing| {
+        let attempted = self.poll_wire(context, None, |wire, outgoing| {
             wire.reserve_into(&mut outgoing.memory, len)
-        }))
+        });
+        attempted.map_err(StreamSendError::from)
     }
 
     pub(crate) fn poll_commit(
@@ -244,7 +245,7 @@ impl SendHalf {
                 _ => wire.commit(memory, progress),
             }
         }));
-        unboxed(self.outgoing.done(sent))
+        self.outgoing.done(sent)
     }
 
     /// Sends the message in the reserved memory as a whole, never in fragments. After `Pending`,
@@ -303,7 +304,7 @@ impl SendHalf {
     /// message's credit to the stream, because the next call may send another message instead.
     fn uncharge(&mut self, polled: Attempted) -> Poll<Result<(), StreamSendError>> {
         if let Poll::Ready(sent) = polled {
-            return unboxed(self.outgoing.done(sent));
+            return self.outgoing.done(sent);
         }
         if let Some(cost) = self.outgoing.charged.take() {
             self.stream.lock().send_credit.refund(cost);
@@ -358,7 +359,7 @@ impl SendHalf {
     ) -> Attempted {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
-            return Poll::Ready(Err(ended(shared, stream, end)));
+            return Poll::Ready(Err(why_not(shared, stream, end)));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
@@ -411,29 +412,56 @@ impl SendHalf {
     }
 }
 
-/// The result of an attempt to send on a stream. The error is on the heap, so that the result is
-/// two words, which stay in registers.
-type Attempted = Poll<Result<(), Box<StreamSendError>>>;
+/// The result of an attempt to send on a stream: two words, which stay in registers (decision
+/// 0058).
+type Attempted = Poll<Result<(), Failed>>;
 
-/// Returns the result of an attempt to send, for callers outside of this file.
-#[inline]
-fn unboxed(attempted: Attempted) -> Poll<Result<(), StreamSendError>> {
-    match attempted {
-        Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
-        Poll::Ready(Err(error)) => Poll::Ready(Err(*error)),
-        Poll::Pending => Poll::Pending,
+const _: () = assert!(size_of::<Attempted>() == 16);
+
+/// The reason why an attempt to send on a stream has failed: a [`StreamSendError`] of one word.
+enum Failed {
+    /// Credit or room is lacking, and the policy forbids waiting. A caller may try again and again,
+    /// so this error needs no allocation.
+    Full,
+    Other(Box<StreamSendError>),
+}
+
+impl From<StreamSendError> for Failed {
+    #[cold]
+    fn from(error: StreamSendError) -> Self {
+        match error {
+            StreamSendError::Full => Self::Full,
+            error => Self::Other(Box::new(error)),
+        }
+    }
+}
+
+impl From<SessionError> for Failed {
+    #[cold]
+    fn from(end: SessionError) -> Self {
+        StreamSendError::from(end).into()
+    }
+}
+
+impl From<Failed> for StreamSendError {
+    #[cold]
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Full => Self::Full,
+            Failed::Other(error) => *error,
+        }
     }
 }
 
 /// Returns the reason why nothing can be sent on a stream of a session that is over, as `end` says.
 #[cold]
-fn ended(shared: &SessionShared, stream: &StreamShared, end: SessionError) -> Box<StreamSendError> {
+fn why_not(shared: &SessionShared, stream: &StreamShared, end: SessionError) -> Failed {
     if let Err(forked) = shared.check_process() {
-        return Box::new(forked.into());
+        return forked.into();
     }
     // The reason for the end of the stream is reported first, because it is more specific than the
     // reason for the end of the session.
-    Box::new(check_sending(&stream.lock()).err().unwrap_or_else(|| end.into()))
+    check_sending(&stream.lock()).err().map_or_else(|| end.into(), Failed::from)
 }
 
 /// Handles a failed attempt to send. Waits for room, unless room would not help or the policy
@@ -462,20 +490,19 @@ fn unsent(
     }
     if must_wait {
         if !seeded_fault("no_look_while_waiting") {
-            shared.check().map_err(|end| Box::new(end.into()))?;
+            shared.check()?;
         }
         return Poll::Pending;
     }
-    Poll::Ready(Err(Box::new(match error {
-        NotSent::TooLarge(limit) => StreamSendError::TooLarge(*limit),
-        NotSent::Full => StreamSendError::Full,
+    Poll::Ready(Err(match error {
+        NotSent::TooLarge(limit) => StreamSendError::TooLarge(*limit).into(),
+        NotSent::Full => Failed::Full,
         error => shared.failed(error).into(),
-    })))
+    }))
 }
 
 /// Charges the cost of a message against credit, once. Without credit, or if the sending direction
-/// has ended, returns an error, which the caller must return instead of sending: `Pending`, or the
-/// reason why nothing can be sent.
+/// has ended, returns as `Err` what the caller must return instead of sending.
 #[inline]
 fn charge(
     state: &mut StreamState,
@@ -483,15 +510,15 @@ fn charge(
     context: &Context<'_>,
     outgoing: &mut Outgoing,
     cost: u64,
-) -> Result<(), Poll<Box<StreamSendError>>> {
+) -> Result<(), Poll<Failed>> {
     let is_open = if seeded_fault("no_check_behind_end") { Ok(()) } else { check_sending(state) };
     if let Err(error) = is_open {
-        return Err(Poll::Ready(Box::new(error)));
+        return Err(Poll::Ready(error.into()));
     }
     if outgoing.charged.is_none() {
         if !state.send_credit.charge(cost) {
             if shared.policy == BackPressure::Error {
-                return Err(Poll::Ready(Box::new(StreamSendError::Full)));
+                return Err(Poll::Ready(Failed::Full));
             }
             state.await_credit(context);
             return Err(Poll::Pending);
@@ -524,11 +551,12 @@ fn gather(slices: &[IoSlice<'_>], mut place: &mut [u8]) {
 
 impl Outgoing {
     #[inline]
-    fn done(&mut self, sent: Result<(), Box<StreamSendError>>) -> Attempted {
-        if sent.is_ok() {
-            (self.charged, self.progress) = (None, Progress::default());
+    fn done(&mut self, sent: Result<(), Failed>) -> Poll<Result<(), StreamSendError>> {
+        if let Err(failed) = sent {
+            return Poll::Ready(Err(failed.into()));
         }
-        Poll::Ready(sent)
+        (self.charged, self.progress) = (None, Progress::default());
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -125,8 +125,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Allocates memory for a message of `len` bytes.
     fn reserve(&mut self, len: usize) -> Result<Memory, NotSent>;
 
-    /// Allocates memory for a message of `len` bytes, and stores it in `place`. For repeated calls,
-    /// that is faster than to return the memory as [`reserve`](Self::reserve) does.
+    /// Allocates memory for a message of `len` bytes, and stores it in `place`, which is empty. For
+    /// repeated calls, that is faster than to return the memory as [`reserve`](Self::reserve) does.
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         *place = Some(self.reserve(len)?);
         Ok(())
@@ -291,8 +291,8 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
 
 /// The reason why an attempt to send sent nothing, or only a part of the message.
 ///
-/// Each attempt returns a `Result<(), NotSent>`. Rare reasons are on the heap, so that this result
-/// is two words, which stay in registers.
+/// Most attempts return a `Result<(), NotSent>`. `TooLarge` and `Fault` are on the heap, so that
+/// this result is two words, which stay in registers (decision 0058).
 #[derive(Debug)]
 pub(crate) enum NotSent {
     /// The ring, the shared memory or the socket has no room now.

@@ -47,6 +47,40 @@ fn payload(len: usize, seed: u64) -> Vec<u8> {
 const SIZES: [usize; 15] =
     [0, 1, 47, 48, 49, 64, 104, 105, 1024, 1025, 16_368, 16_369, 65_536, 1 << 20, 9 << 20];
 
+/// The receiver counts messages and their bytes, however they are received, and those that came in
+/// blocks.
+#[test]
+fn receiver_counts_messages_bytes_and_blocks() {
+    each(|name, mut client, mut server| {
+        let is_shared_memory = matches!(server.transport(), Transport::SharedMemory);
+        let (mut bytes, mut blocks) = (0, 0);
+        for (number, len) in [0, 64, 200, 5000, 20_000, 64, 70_000].into_iter().enumerate() {
+            let client = &mut client;
+            std::thread::scope(|scope| {
+                scope.spawn(|| client.send(&payload(len, 1)).unwrap());
+                let receiver = server.receiver();
+                let received = match number % 3 {
+                    0 => receiver.recv().unwrap().unwrap().len(),
+                    1 => receiver.recv_ref().unwrap().unwrap().len(),
+                    _ => receiver.recv_view().unwrap().unwrap().len(),
+                };
+                assert_eq!(received, len, "{name}");
+            });
+            bytes += len as u64;
+            blocks += u64::from(is_shared_memory && len >= 5000);
+        }
+        // The message of the last view is counted once it is consumed.
+        client.send(b"last").unwrap();
+        assert_eq!(server.receiver().recv().unwrap().unwrap(), b"last", "{name}");
+        let stats = server.receiver().stats();
+        assert_eq!(
+            [stats.messages, stats.bytes, stats.zero_copy],
+            [8, bytes + 4, blocks],
+            "{name}"
+        );
+    });
+}
+
 /// A message whose bytes are being written when the writer panics is dropped, and the next messages
 /// arrive, whether they lie in the ring or in memory of their own.
 #[test]

@@ -152,6 +152,30 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
     }
 }
 
+/// The reason for the end of a stream is more specific than the end of the session, which comes
+/// later.
+#[test]
+fn end_of_a_stream_is_reported_after_the_end_of_its_session() {
+    for kind in [Kind::SharedMemory, Kind::Unix] {
+        let (client, server) = blocking_pair(kind);
+        let (mut send, recv) = client.open(b"").unwrap().into_split();
+        let (mut back, mut there) = server.accept_deadline(soon()).unwrap().unwrap().into_split();
+        there.stop(7);
+        back.finish();
+        let stopped = send.stopped(Some(soon())).unwrap();
+        assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
+        server.close(3, "over");
+        client.closed(Some(soon())).unwrap();
+        for payload in [&b"short"[..], &[0; 5000]] {
+            let late = send.send(payload);
+            assert!(matches!(late, Err(StreamSendError::Stopped { code: 7 })), "{late:?}");
+            let finished = back.send(payload);
+            assert!(matches!(finished, Err(StreamSendError::ClosedHere)), "{finished:?}");
+        }
+        drop(recv);
+    }
+}
+
 #[test]
 fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
     let (client, server) = blocking_pair(Kind::SharedMemory);

@@ -19,10 +19,9 @@ use super::segments::{Held, Segments};
 use super::{SharedMemory, word};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
-use crate::transport::{Assembly, Found, SpaceWaiter, is_of_sessions};
-use partywall_layout::record_ring::Kind;
+use crate::transport::{Assembly, SpaceWaiter};
 use partywall_layout::segment::receiving;
-use partywall_layout::{RecordHeader, RingSize, Violation};
+use partywall_layout::{RecordHeader, RingSize};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper};
 use partywall_wait::{Pacer, ShortSleeps};
 use std::sync::Arc;
@@ -163,53 +162,6 @@ impl ShmReceiver {
     }
 
     #[inline]
-    pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
-        self.check()?;
-        if let Some(closed) = self.end {
-            return Ok(Found::End(closed));
-        }
-        if self.held.is_some() {
-            if !self.is_viewed {
-                return Ok(Found::Message);
-            }
-            self.consume_view();
-        }
-        if self.declared == Declared::Woken {
-            self.declare_awake();
-        }
-        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
-        // committed before the hang-up.
-        let hung_up = self.hung_up;
-        for _ in 0..RECORDS_MAX {
-            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
-            let Some(record) = found else {
-                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
-            };
-            if self.declared == Declared::Asleep {
-                self.declared = Declared::Woken;
-            }
-            if record.kind == Kind::Data && self.assembly.is_none() {
-                self.check_length(&record)?;
-                self.show(record);
-                return Ok(Found::Message);
-            }
-            if record.kind == Kind::Blob && self.assembly.is_none() {
-                return self.hold(&record).map(|()| Found::Message);
-            }
-            if self.has_streams && is_of_sessions(&record) {
-                self.current = None;
-                return Ok(Found::Control(record));
-            }
-            if let Some(found) = self.act_on(record)? {
-                return Ok(found);
-            }
-        }
-        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
-        // that waits then finds them in the ring without blocking.
-        Ok(Found::Nothing)
-    }
-
-    #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         match (&self.current, &self.held) {
             (Some(_), _) if self.is_untrusted => &self.copy,
@@ -243,20 +195,6 @@ impl ShmReceiver {
             self.count(u64::from(record.len));
             self.advance(&record);
         }
-    }
-
-    /// Whether the receiver has declared itself asleep and has found no record since, so that the
-    /// peer notifies it of the next record. Any record that `find` handles ends this state, also
-    /// one of which it reports nothing.
-    #[cfg(any(feature = "tokio", shuttle))]
-    pub(crate) fn is_armed(&self) -> bool {
-        self.declared == Declared::Asleep
-    }
-
-    /// Drops the current message, which lies outside the ring.
-    #[inline(never)]
-    fn drop_held(&mut self) {
-        self.held = None;
     }
 
     /// Fails in a forked child, or if the peer has broken a rule of the protocol.
@@ -296,17 +234,6 @@ impl ShmReceiver {
         }
     }
 
-    /// Checks that a message is not longer than both sides agreed, in whatever form it is sent
-    /// (SPEC 2.3).
-    #[inline]
-    fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
-        let (len, max) = (u64::from(record.len), self.message_max);
-        if len <= max {
-            return Ok(());
-        }
-        Err(self.violated_by(Violation::MessageLength { len, max }))
-    }
-
     #[inline]
     fn count(&mut self, len: u64) {
         self.messages += 1;
@@ -334,6 +261,3 @@ const BYTES: usize = word(receiving::BYTES * 8);
 /// Most bytes of a record that the receiver prefetches; for longer records, the processor
 /// prefetches the other bytes without being asked.
 const PREFETCH_BYTES_MAX: u64 = 256;
-/// Most control records that one call of `find` handles, so that `find` returns even if the peer
-/// sends them without end.
-const RECORDS_MAX: usize = 256;

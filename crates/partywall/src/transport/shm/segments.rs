@@ -191,7 +191,8 @@ impl Segments {
     }
 
     /// Stores the message to which a BLOB record refers in `place`: as a view of one of the
-    /// segments, or as a copy if the peer is untrusted. Returns its length in bytes.
+    /// segments, or as a copy if the peer is untrusted. Returns its length in bytes. Drops the
+    /// message that was in `place`, also if the record breaks a rule.
     #[inline]
     pub(super) fn hold_into(
         &mut self,

@@ -9,7 +9,8 @@ use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{
-    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, until, waiting_failed,
+    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, is_of_sessions, until,
+    waiting_failed,
 };
 use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::segment::receiving;
@@ -85,6 +86,79 @@ impl ShmReceiver {
         }
     }
 
+    /// Finds the next record, of whatever kind, and makes its message the current message.
+    #[inline]
+    pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
+        self.check()?;
+        if let Some(closed) = self.end {
+            return Ok(Found::End(closed));
+        }
+        if self.held.is_some() {
+            if !self.is_viewed {
+                return Ok(Found::Message);
+            }
+            self.consume_view();
+        }
+        if self.declared == Declared::Woken {
+            self.declare_awake();
+        }
+        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
+        // committed before the hang-up.
+        let hung_up = self.hung_up;
+        for _ in 0..RECORDS_MAX {
+            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
+            let Some(record) = found else {
+                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
+            };
+            if self.declared == Declared::Asleep {
+                self.declared = Declared::Woken;
+            }
+            if record.kind == Kind::Data && self.assembly.is_none() {
+                self.check_length(&record)?;
+                self.show(record);
+                return Ok(Found::Message);
+            }
+            if record.kind == Kind::Blob && self.assembly.is_none() {
+                return self.hold(&record).map(|()| Found::Message);
+            }
+            if self.has_streams && is_of_sessions(&record) {
+                self.current = None;
+                return Ok(Found::Control(record));
+            }
+            if let Some(found) = self.act_on(record)? {
+                return Ok(found);
+            }
+        }
+        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
+        // that waits then finds them in the ring without blocking.
+        Ok(Found::Nothing)
+    }
+
+    /// Whether the receiver has declared itself asleep and has found no record since, so that the
+    /// peer notifies it of the next record. Any record that `find` handles ends this state, also
+    /// one of which it reports nothing.
+    #[cfg(any(feature = "tokio", shuttle))]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.declared == Declared::Asleep
+    }
+
+    /// Drops the current message, which lies outside the ring.
+    #[inline(never)]
+    pub(super) fn drop_held(&mut self) {
+        self.held = None;
+    }
+
+    /// Checks that a message is not longer than both sides agreed, in whatever form it is sent
+    /// (SPEC 2.3).
+    #[inline]
+    fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
+        let (len, max) = (u64::from(record.len), self.message_max);
+        if len <= max {
+            return Ok(());
+        }
+        Err(self.violated_by(Violation::MessageLength { len, max }))
+    }
+
     /// Handles an empty ring after a hang-up: reports the end of the direction.
     #[cold]
     pub(super) fn find_no_more(&mut self) -> Found {
@@ -107,8 +181,7 @@ impl ShmReceiver {
         if self.has_streams {
             (body, self.credit) = split_credit(body);
         }
-        // The message is stored in place, because a message that is returned in memory is copied
-        // once more.
+        // The message is stored in place, which saves a copy (decision 0058).
         let found = self.segments.hold_into(&mut self.held, &self.shm, record, body);
         let len = found.map_err(|violation| self.violated_by(*violation))?;
         self.add_to_counter(receiving::BLOBS, 1);
@@ -489,6 +562,9 @@ const fn may_interrupt(kind: Kind) -> bool {
 
 /// Length in bytes of the longest body of a control record.
 const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
+/// Most control records that one call of `find` handles, so that `find` returns even if the peer
+/// sends them without end.
+const RECORDS_MAX: usize = 256;
 /// A receiver that never blocks checks for the peer's death once per this many polls that find no
 /// record. Each check is a system call.
 const EMPTY_POLLS_MAX: u32 = 256;

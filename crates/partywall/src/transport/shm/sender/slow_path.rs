@@ -629,6 +629,7 @@ impl TransportSender for ShmSender {
     #[inline]
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         self.check()?;
+        debug_assert!(place.is_none(), "memory that was reserved before is sent or released first");
         let may_be_block = len > self.inline_max && len as u64 <= self.shm.limits.peer_message;
         if may_be_block && self.memory.allocate_recent_into(place, len, self.notified_at) {
             self.note_memory();
