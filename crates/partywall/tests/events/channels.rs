@@ -8,6 +8,7 @@ use partywall_sys::EpollSet;
 use partywall_sys::epoll::EventFlags;
 use partywall_testkit::echo_loop::{Drive, Driven, EchoLoop};
 use partywall_testkit::{Kind, Random, is_pattern, pattern, soon};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const CHANNELS: u64 = 4;
@@ -183,7 +184,12 @@ fn sender_without_room_is_reported_once_there_is_room() {
             let (_reply, mut server) = server.split();
             let mut client = driven.events.add_sender(client, 3);
             let mut ready = Vec::new();
+            // The reader begins once the sender has found no room. Otherwise a fast reader could
+            // keep up with the sender.
+            let (full, is_full) = mpsc::channel::<()>();
+            let mut full = Some(full);
             let reader = std::thread::spawn(move || {
+                let _ = is_full.recv();
                 for number in 0..2000 {
                     let message = server.recv_deadline(soon()).unwrap();
                     assert!(message.is_some(), "{} {drive:?}: {number} messages", kind.name());
@@ -195,9 +201,11 @@ fn sender_without_room_is_reported_once_there_is_room() {
                 while let Err(error) = client.try_send(&[7; 700]) {
                     assert!(matches!(error, TrySendError::Full), "{error}");
                     waits += 1;
+                    drop(full.take());
                     driven.turn(&mut ready);
                 }
             }
+            drop(full);
             while client.try_flush().unwrap() {
                 driven.turn(&mut ready);
             }
@@ -329,7 +337,7 @@ fn threads_use_channels_while_another_runs_the_loop() {
     let (mut client, server) = Kind::SharedMemory.pair(small);
     let (_reply, receiver) = server.split();
     let mut receiver = events.add_receiver(receiver, 1).unwrap();
-    let (wake, woken) = std::sync::mpsc::channel();
+    let (wake, woken) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0_u32..20_000 {
