@@ -359,7 +359,7 @@ impl SendHalf {
     ) -> Attempted {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
-            return Poll::Ready(Err(why_not(shared, stream, end)));
+            return Poll::Ready(Err(reason_not_to_send(shared, stream, end)));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
@@ -455,7 +455,7 @@ impl From<Failed> for StreamSendError {
 
 /// Returns the reason why nothing can be sent on a stream of a session that is over, as `end` says.
 #[cold]
-fn why_not(shared: &SessionShared, stream: &StreamShared, end: SessionError) -> Failed {
+fn reason_not_to_send(shared: &SessionShared, stream: &StreamShared, end: SessionError) -> Failed {
     if let Err(forked) = shared.check_process() {
         return forked.into();
     }
