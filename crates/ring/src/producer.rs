@@ -26,11 +26,11 @@
 //!    finds 0 or a whole record, never old payload or a word of an aborted batch;
 //! 3. one slot beyond that zeroed slot stays free, so that a closing record always fits.
 
+mod persistent;
+
 use alloc::vec::Vec;
 
 use crate::mem::{OwnMem, PeerMem};
-#[cfg(not(loom))]
-use partywall_layout::RecordHeader;
 use partywall_layout::record_ring::{
     self, HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES, footprint,
 };
@@ -108,58 +108,6 @@ impl Producer {
             // The memory of a new ring is all zeros, so no slot of the first lap needs zeroing.
             clean: Position(size.bytes()),
         }
-    }
-
-    /// Continues in a ring that holds the records from `base` to `tail`. Slots before `base` may be
-    /// overwritten; [`set_consumed`](Self::set_consumed) raises that bound later.
-    ///
-    /// The rest of the ring may hold any bytes: `resume` zeroes the slot at `tail`.
-    ///
-    /// # Panics
-    /// If the length of `ring` is not `size`, or the records from `base` to `tail` and one further
-    /// slot exceed the ring.
-    #[must_use]
-    pub fn resume(ring: OwnMem, size: RingSize, base: Position, tail: Position) -> Self {
-        assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
-        assert!((base.0 | tail.0) % SLOT_BYTES == 0, "records begin with slots");
-        assert!(base <= tail && tail.since(base) + SLOT_BYTES <= size.bytes(), "more than a ring");
-        // Orders the caller's stores of the positions `base` and `tail`, which say where the kept
-        // records lie, before every store to the slots before `base`, which may be overwritten. A
-        // process killed in between leaves a valid ring.
-        ring.order_stores();
-        let mut producer = Self {
-            ring,
-            size,
-            peer: None,
-            consumed: base,
-            published: tail,
-            tail,
-            first_word: 0,
-            held_words: Vec::new(),
-            fetched: tail,
-            clean: tail.plus(SLOT_BYTES),
-        };
-        producer.zero_slot(tail);
-        producer
-    }
-
-    /// Starts again at position 0 of the same ring, whose bytes may be old records, and drops the
-    /// open batch.
-    pub fn restart(&mut self) {
-        self.consumed = Position(0);
-        self.published = Position(0);
-        self.tail = Position(0);
-        self.first_word = 0;
-        self.held_words.clear();
-        self.fetched = Position(0);
-        self.clean = Position(0);
-        self.clear_first_slot();
-    }
-
-    /// Zeroes the first word of the slot at position 0, so that the ring does not begin with a
-    /// record.
-    pub fn clear_first_slot(&mut self) {
-        self.ring.store(0, 0);
     }
 
     /// The size of the ring to which this producer writes.
@@ -369,22 +317,6 @@ impl Producer {
         #[expect(clippy::cast_possible_truncation, reason = "16")]
         let at = self.slot(self.next_position(len)) + HEADER_BYTES as usize;
         Ok(self.ring.slice_mut(at, len))
-    }
-
-    /// The published record at position `at`, if the record is not consumed: its header, and its
-    /// bytes, header included. Only links retain records.
-    #[cfg(not(loom))]
-    #[must_use]
-    pub fn retained(&self, at: Position) -> Option<(RecordHeader, &[u8])> {
-        if at < self.consumed || at >= self.published || at.0 % SLOT_BYTES != 0 {
-            return None;
-        }
-        let offset = self.slot(at);
-        let (first, second) = (self.ring.load(offset), self.ring.load(offset + 8));
-        let header = RecordHeader::check_of_link(at, self.size, first, second).ok()??;
-        #[expect(clippy::cast_possible_truncation, reason = "it lies within the ring")]
-        let bytes = HEADER_BYTES as usize + header.len as usize;
-        Some((header, self.ring.slice(offset, bytes)))
     }
 
     /// Whether a record of `len` payload bytes fits after the open batch, with a PAD before it if
