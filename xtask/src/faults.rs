@@ -338,8 +338,8 @@ pub const REGISTRY: &[Fault] = &[
             "owned_reservations::memory_given_back_around_arming_is_not_missed",
         )],
     ),
-    // Fault: the next receive call does not consume the message that a view borrowed. Effect: the
-    // message is received again.
+    // Fault: the next receive call does not consume the message that a view borrowed, or whose
+    // reference was dropped. Effect: the message is received again.
     fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
     // Fault: the thread of an event loop does not check the list of ready sources before it waits.
     // Effect: the thread sleeps although a source was marked ready.

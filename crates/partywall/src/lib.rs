@@ -127,7 +127,7 @@ mod transport;
 #[cfg(any(feature = "serde", feature = "zerocopy"))]
 mod typed;
 
-pub(crate) use base::{address, config, error, message, peer, stats};
+pub(crate) use base::{address, cache_padded, config, error, message, peer, stats};
 
 pub use address::{Address, AddressError};
 pub use channel::{

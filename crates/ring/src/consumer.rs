@@ -180,6 +180,14 @@ impl Consumer {
         self.position.since(self.reported) >= self.size.publish_every()
     }
 
+    /// Whether a report will be due once `header`, the next record, is consumed.
+    #[inline]
+    #[must_use]
+    pub const fn is_report_due_after(&self, header: &RecordHeader) -> bool {
+        let unreported = self.position.since(self.reported) + header.footprint();
+        unreported >= self.size.publish_every()
+    }
+
     /// Reports the progress to the producer. Returns `true` if the reported position changed. If
     /// so, the caller asks its `Waker` whether to notify the producer.
     #[inline]

@@ -84,7 +84,7 @@ pub struct Producer {
 /// processor fetches at the same time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 /// Distance in bytes, from the tail, over which the producer zeroes the slots of the next records:
-/// two small records. The cache lines of these slots were prefetched before.
+/// two small records.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
@@ -376,6 +376,16 @@ impl Producer {
             // The prefetched lines suffice, and `publish` zeroes the one slot that has to be zero.
             return;
         }
+        self.zero_ahead();
+    }
+
+    /// Zeroes the first word of each of the nearest slots, and prefetches nothing: for a producer
+    /// whose consumer probably polls the next slot already, and would take back its line. The lines
+    /// of the slots behind it are fetched by the stores, after the record is published and not
+    /// before. The batch may be open.
+    #[inline]
+    pub fn zero_ahead(&mut self) {
+        let end = self.consumed.plus(self.size.bytes());
         let mut slot = self.clean.max(self.tail);
         let wanted = self.tail.plus(CLEAN_BYTES);
         while slot < wanted && slot < end {

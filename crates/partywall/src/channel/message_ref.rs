@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   recv_ref ─▶ MessageRef ─┬─ into_message ─▶ owned message
-//!                           └─ drop ─────────▶ consumed: the sender may reuse its memory
+//!                           └─ drop ─────────▶ consumed: the sender may reuse its memory, that
+//!                                              of a short message at the next receive call
 //! ```
 
 use super::receiver::Receiver;
@@ -49,7 +50,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
 impl Drop for MessageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.receiver.end.done();
+        self.receiver.end.done_for_now();
     }
 }
 

@@ -92,8 +92,8 @@ impl Receiver {
     /// Receives the next message, like [`recv`](Self::recv), but the result borrows the message in
     /// the ring or block, without a copy.
     ///
-    /// The result borrows the receiver. The message keeps its space in the ring until the result is
-    /// dropped.
+    /// The result borrows the receiver. Dropping the result consumes the message. A short message
+    /// may keep its space in the ring until the next receive call.
     ///
     /// # Errors
     /// Fails as [`recv`](Self::recv) does, for example if the peer died.
@@ -463,6 +463,13 @@ impl AnyReceiver {
             Self::Socket(end) => end.take(),
             Self::Protocol(end) => end.take(),
         }
+    }
+
+    /// Consumes the current message, as [`done`](Self::done) does. Over shared memory some of the
+    /// work is left to the next call that receives.
+    #[inline]
+    pub(crate) fn done_for_now(&mut self) {
+        if let Self::SharedMemory(end) = self { end.done_for_now() } else { self.done() }
     }
 
     #[inline]

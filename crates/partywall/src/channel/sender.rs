@@ -120,6 +120,13 @@ impl Sender {
     #[inline]
     pub fn send_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         let Err(fill) = self.send_plainly(len, fill) else { return Ok(()) };
+        self.send_with_any(len, fill)
+    }
+
+    /// Sends a message that `fill` writes, of whatever length and in whatever state of the channel.
+    /// The function is not inlined, because it has a large frame, for messages over a socket.
+    #[inline(never)]
+    fn send_with_any(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         let waits = self.policy != BackPressure::Error;
         let is_inline = match self.end()?.prepare_inline(len) {
             Err(NotSent::Full) if waits => {
@@ -516,8 +523,7 @@ impl Sender {
                 Err(NotSent::Full) if waits => {}
                 other => return other.map_err(SendError::from),
             }
-            let (space, wait) = (&*self.space, self.wait);
-            let spinner = &mut self.spinner;
+            let (space, wait, spinner) = (&*self.space, self.wait, &mut self.spinner);
             let waited =
                 wait_for_space(space, seen, wait, spinner, deadline, |with| with(&mut **end))?;
             if waited == Waited::TimedOut {

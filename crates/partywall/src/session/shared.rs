@@ -17,6 +17,7 @@ use super::outbox::Outbox;
 use super::state::{SessionState, wake};
 use super::stream::{StreamShared, Terms};
 use super::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError};
+use crate::cache_padded::CachePadded;
 use crate::channel::AnyReceiver;
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
@@ -62,12 +63,6 @@ pub(crate) struct SessionShared {
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
 }
-
-/// A value in cache lines of its own. A thread that writes it does not slow down readers of
-/// adjacent values.
-#[derive(Debug)]
-#[repr(align(128))]
-struct CachePadded<T>(T);
 
 /// The driver's waker, and whether a user has called the waker since the driver last looked.
 #[derive(Debug, Default)]

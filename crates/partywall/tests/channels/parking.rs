@@ -95,3 +95,12 @@ fn receiver_over_a_socket_has_no_parker() {
         assert_eq!(server.receiver().arm_parker().unwrap(), Readiness::Ready);
     }
 }
+
+#[test]
+fn consumed_reference_is_no_record_for_which_a_parking_thread_stays_awake() {
+    for (mut client, mut server) in pairs() {
+        client.send(b"one").unwrap();
+        drop(server.recv_ref().unwrap().unwrap());
+        assert_eq!(server.receiver().arm_parker().unwrap(), Readiness::WillNotify);
+    }
+}

@@ -113,3 +113,64 @@ fn receiver_dropped_with_a_view_frees_the_message() {
         }
     }
 }
+
+#[test]
+fn consumed_reference_is_neither_a_view_nor_received_again() {
+    for kind in Kind::ALL {
+        for len in LENS {
+            let (mut client, mut server) = kind.pair(|config| config);
+            let name = format!("{} {len}", kind.name());
+            let client = std::thread::spawn(move || {
+                (0..2).for_each(|seed| client.send(&pattern(len, seed)).unwrap());
+                client.sender().flush(Some(soon())).unwrap();
+                client
+            });
+            let receiver = server.receiver();
+            for messages in 1..=2 {
+                drop(receiver.recv_ref().unwrap().unwrap());
+                assert!(receiver.keep_view().is_none(), "{name}: a consumed message was kept");
+                let stats = receiver.stats();
+                let counted = (stats.messages, stats.bytes);
+                assert_eq!(counted, (messages, messages * len as u64), "{name}");
+            }
+            assert!(matches!(receiver.try_recv_ref(), Err(TryRecvError::Empty)), "{name}");
+            let mut client = client.join().unwrap();
+            client.send(&pattern(len, 2)).unwrap();
+            client.sender().flush(Some(soon())).unwrap();
+            drop(receiver.recv_ref().unwrap().unwrap());
+            until("the receiver can be armed", || receiver.arm().unwrap() == Readiness::WillNotify);
+            assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)), "{name}");
+        }
+    }
+}
+
+#[test]
+fn leaked_reference_leaves_its_message_unconsumed() {
+    let (mut client, mut server) = Kind::SharedMemory.pair(|config| config);
+    client.send(b"twice").unwrap();
+    std::mem::forget(server.recv_ref().unwrap().unwrap());
+    assert_eq!(server.receiver().stats().messages, 0);
+    assert_eq!(&*server.recv_ref().unwrap().unwrap(), b"twice");
+    client.send(b"once").unwrap();
+    assert_eq!(server.recv().unwrap().unwrap(), *b"once");
+    assert_eq!(server.receiver().stats().messages, 2);
+}
+
+#[test]
+fn sender_gets_the_space_of_references_that_were_dropped() {
+    let (mut client, mut server) = Kind::SharedMemory.pair(small);
+    for round in 0..20 {
+        let mut sent = 0;
+        while client.try_send(&pattern(200, sent)).is_ok() {
+            sent += 1;
+        }
+        for seed in 0..sent {
+            assert!(is_pattern(&server.recv_ref().unwrap().unwrap(), seed), "round {round}");
+        }
+        // No receive call has followed the last reference, and the ring is empty.
+        let messages = (0..).take_while(|&seed| client.try_send(&pattern(200, seed)).is_ok());
+        let room = messages.count() as u64;
+        assert!(room > sent / 2, "round {round}: {room} of {sent} messages");
+        (0..room).for_each(|_| drop(server.recv().unwrap().unwrap()));
+    }
+}

@@ -69,8 +69,10 @@ impl Run {
 
     fn publish(&mut self) {
         self.producer.publish();
-        if self.sent.len() % 3 != 0 {
-            self.producer.prepare_ahead();
+        match self.sent.len() % 3 {
+            0 => {}
+            1 => self.producer.prepare_ahead(),
+            _ => self.producer.zero_ahead(),
         }
         self.sent.extend(self.open.drain(..));
     }

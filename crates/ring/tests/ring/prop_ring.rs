@@ -18,6 +18,7 @@ enum Step {
     /// Append and publish such a record plainly, if it fits plainly; drop it before, if true.
     AppendPlainly(u8, bool),
     Publish,
+    ZeroAhead,
     Abort,
     Consume(u8),
     Report,
@@ -99,6 +100,7 @@ impl Run {
                 self.model.published = self.model.tail;
                 self.model.queue.extend(self.model.open.drain(..));
             }
+            Step::ZeroAhead => self.producer.zero_ahead(),
             Step::Abort => {
                 self.producer.abort();
                 self.model.tail = self.model.published;
@@ -196,6 +198,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0u8..60, prop::bool::weighted(0.2)).prop_map(|(n, is)| Step::AppendPlainly(n, is)),
         4 => Just(Step::Publish),
         1 => Just(Step::Abort),
+        1 => Just(Step::ZeroAhead),
         3 => (1u8..6).prop_map(Step::Consume),
         3 => Just(Step::Report),
     ];

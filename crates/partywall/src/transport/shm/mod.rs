@@ -10,10 +10,10 @@
 //!                       View, View, View: blocks of the peer that are still in use
 //! ```
 //!
-//! Sender and receiver of one side share no mutable memory except the release ring. Views on any
-//! thread write to the release ring, behind a lock of this process. The control socket carries
-//! doorbell bytes, segment descriptors and hang-ups, but never payload, so nothing can overtake the
-//! ring.
+//! Sender and receiver of one side share no mutable memory except the release ring and the hint
+//! `has_waited`. Views on any thread write to the release ring, behind a lock of this process. The
+//! control socket carries doorbell bytes, segment descriptors and hang-ups, but never payload, so
+//! nothing can overtake the ring.
 
 mod blob_memory;
 mod control_socket;
@@ -38,6 +38,7 @@ pub(crate) use sender::ShmSender;
 #[cfg(shuttle)]
 pub(crate) use wait_point::Side;
 
+use crate::cache_padded::CachePadded;
 use crate::config::Config;
 use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
@@ -68,6 +69,11 @@ pub(crate) struct SharedMemory {
     /// [`VIOLATED`] once the peer broke a rule. In a forked child the kernel clears that word. The
     /// sender and the receiver compare the word with this value in every call.
     owner: AtomicU64,
+    /// Whether a blocking receive call has waited for a record since the sender last sent one. Then
+    /// this side probably exchanges single messages with its peer, which already polls the next
+    /// slot, and the sender prefetches no lines, because the peer would take them back (decision
+    /// 0059). Only time depends on the hint.
+    has_waited: CachePadded<AtomicBool>,
     limits: Limits,
     socket: Arc<Socket>,
     /// The pidfd of the peer's process. If the kernel or the namespace provides none, only the
@@ -202,6 +208,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
     let control = peer_region.control;
     let shm = Arc::new(SharedMemory {
         owner: AtomicU64::new(guard.value()),
+        has_waited: CachePadded(AtomicBool::new(false)),
         connection_state: ConnectionState::new(guard, peer),
         socket,
         process,
@@ -272,6 +279,16 @@ impl SharedMemory {
         self.owner.store(VIOLATED, Ordering::Relaxed);
         self.state(|identity| identity.broke(fault.code()));
         fault
+    }
+
+    /// Notes that the receiver begins to wait for a record.
+    #[inline]
+    fn note_wait(&self) {
+        // ORDER: Relaxed, here and in the sender: the hint guards no other memory. It is stored
+        // only when it changes, so that its line stays in the caches of both threads.
+        if !self.has_waited.0.load(Ordering::Relaxed) {
+            self.has_waited.0.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Writes into this side's region, for tools, that the peer's process ended before it closed

@@ -15,6 +15,7 @@ use super::{
     Doorbells, Limits, SharedMemory, ShmReceiver, ShmSender, Side, Sleeping, WaitPoint, receiver,
     sender, word,
 };
+use crate::cache_padded::CachePadded;
 use crate::config::{BackPressure, Config};
 use crate::peer::{Peer, Trust};
 use crate::transport::ConnectionState;
@@ -110,6 +111,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
         let ring_size = RingSize::new(limits.ring_bytes).expect("a size of a ring");
         let shm = Arc::new(SharedMemory {
             owner: AtomicU64::new(guard.value()),
+            has_waited: CachePadded(AtomicBool::new(false)),
             connection_state: ConnectionState::new(guard, peer),
             socket: Arc::new(sockets[index].take().expect("taken once")),
             process: None,

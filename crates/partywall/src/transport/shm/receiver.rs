@@ -43,10 +43,7 @@ pub(crate) struct ShmReceiver {
     current: Option<RecordHeader>,
     /// The current message, if it lies outside the ring.
     held: Option<Held>,
-    /// Whether the current message was returned as a view, so that the next `find` consumes it.
-    /// While an inline message is a view, `held` contains an empty message, so that `find` notices
-    /// the view without a further check.
-    is_viewed: bool,
+    message_use: MessageUse,
     /// The number of the stream to which the receiver's current message belongs.
     stream: u32,
     /// Number of records received since the receiver last waited. If the number is high, the
@@ -77,6 +74,18 @@ pub(crate) struct ShmReceiver {
     /// Whether a segment came or went, and the peer does not know yet that this side has read the
     /// record. The peer may wait for that before it sends another segment (SPEC 5.4).
     is_report_pending: bool,
+}
+
+/// Whether the caller still uses the receiver's current message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageUse {
+    /// There is no current message, or the caller has not consumed it.
+    Unconsumed,
+    /// The message was returned as a view, so the next `find` consumes it.
+    Viewed,
+    /// The caller has consumed the message, which is inline. The next call that receives passes its
+    /// record.
+    Consumed,
 }
 
 /// The state that the receiver has declared to the peer in its word `asleep_records`.
@@ -112,7 +121,7 @@ impl ShmReceiver {
             message_max: shm.limits.message,
             current: None,
             held: None,
-            is_viewed: false,
+            message_use: MessageUse::Unconsumed,
             stream: 0,
             records_since_wait: 0,
             counters: parts.counters,
@@ -147,8 +156,8 @@ impl ShmReceiver {
         if !is_plain {
             return false;
         }
-        if self.is_viewed && self.current.is_some() {
-            self.consume_view();
+        if self.message_use != MessageUse::Unconsumed {
+            self.pass_used();
         }
         if self.held.is_some() {
             return false;
@@ -195,6 +204,24 @@ impl ShmReceiver {
             self.count(u64::from(record.len));
             self.advance(&record);
         }
+    }
+
+    /// Consumes the current message. The record of an inline message is passed by the next call
+    /// that receives: the caller may be about to answer the message, and the next call probably
+    /// has to wait anyway (decision 0059). A record after which a report is due is passed at once.
+    #[inline(always)]
+    pub(crate) fn done_for_now(&mut self) {
+        match &self.current {
+            Some(record) if !self.consumer.is_report_due_after(record) => {
+                self.message_use = MessageUse::Consumed;
+            }
+            _ => self.done_at_once(),
+        }
+    }
+
+    #[inline(never)]
+    fn done_at_once(&mut self) {
+        self.done();
     }
 
     /// Fails in a forked child, or if the peer has broken a rule of the protocol.

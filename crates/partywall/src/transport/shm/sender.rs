@@ -155,10 +155,10 @@ impl ShmSender {
         self.is_filling = true;
         self.producer.put_plainly(self.stream, len, fill);
         self.is_filling = false;
-        self.count(len);
         #[cfg(shuttle)]
         super::switch_point();
         self.producer.publish_plainly(Kind::Data);
+        self.count(len);
         self.finish_publishing(false);
         Ok(())
     }
@@ -185,7 +185,13 @@ impl ShmSender {
             }
             asleep => self.wake(asleep, was_notified),
         }
-        self.producer.prepare_ahead();
+        // ORDER: Relaxed, as in the receiver: a hint.
+        if self.shm.has_waited.0.load(Ordering::Relaxed) {
+            self.shm.has_waited.0.store(false, Ordering::Relaxed);
+            self.producer.zero_ahead();
+        } else {
+            self.producer.prepare_ahead();
+        }
     }
 
     /// Checks that this process may send, and that the receiver has not left.

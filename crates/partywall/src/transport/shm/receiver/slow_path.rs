@@ -4,7 +4,7 @@
 
 use super::super::segments::{Held, SegmentError};
 use super::super::{SharedMemory, Sleeping, word};
-use super::{BYTES, Declared, MESSAGES, ShmReceiver};
+use super::{BYTES, Declared, MESSAGES, MessageUse, ShmReceiver};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
@@ -34,6 +34,7 @@ impl ShmReceiver {
     /// notification ends the sleep early, once.
     pub(crate) fn arm_parker(&mut self) -> Result<bool, Fault> {
         self.check()?;
+        self.pass_consumed();
         if self.shm.may_have_ended() {
             self.check_peer(Some(Instant::now()))?;
         }
@@ -76,13 +77,20 @@ impl ShmReceiver {
         self.shm.violated(violation)
     }
 
-    /// Consumes the message that the caller has as a view, because the caller receives the next
-    /// message.
+    /// Consumes the message that the caller has as a view, or passes the record of the message that
+    /// the caller has consumed.
     #[inline]
-    pub(super) fn consume_view(&mut self) {
-        self.is_viewed = false;
+    pub(super) fn pass_used(&mut self) {
+        self.message_use = MessageUse::Unconsumed;
         if !seeded_fault("view_is_not_consumed") {
             self.done();
+        }
+    }
+
+    /// Passes the record of the message that the caller has consumed, if it was not passed yet.
+    fn pass_consumed(&mut self) {
+        if self.message_use == MessageUse::Consumed {
+            self.pass_used();
         }
     }
 
@@ -93,11 +101,11 @@ impl ShmReceiver {
         if let Some(closed) = self.end {
             return Ok(Found::End(closed));
         }
+        if self.message_use != MessageUse::Unconsumed {
+            self.pass_used();
+        }
         if self.held.is_some() {
-            if !self.is_viewed {
-                return Ok(Found::Message);
-            }
-            self.consume_view();
+            return Ok(Found::Message);
         }
         if self.declared == Declared::Woken {
             self.declare_awake();
@@ -403,17 +411,15 @@ impl TransportReceiver for ShmReceiver {
 
     #[inline]
     fn begin_view(&mut self) {
-        self.is_viewed = true;
-        if self.current.is_some() {
-            self.held = Some(Held::Whole(Vec::new()));
-        }
+        self.message_use = MessageUse::Viewed;
     }
 
     fn end_view(&mut self) -> bool {
-        if self.current.is_some() {
-            self.held = None;
+        let is_viewed = self.message_use == MessageUse::Viewed;
+        if is_viewed {
+            self.message_use = MessageUse::Unconsumed;
         }
-        std::mem::take(&mut self.is_viewed)
+        is_viewed
     }
 
     fn wait(
@@ -428,6 +434,7 @@ impl TransportReceiver for ShmReceiver {
             return Ok(Waited::TimedOut);
         }
         self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
+        self.shm.note_wait();
         self.pacer.before_wait(wait).pause();
         loop {
             let (consumer, pacer) = (&self.consumer, &mut self.pacer);
@@ -470,6 +477,7 @@ impl TransportReceiver for ShmReceiver {
 
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
         self.check()?;
+        self.pass_consumed();
         if self.end.is_some() || self.hung_up {
             return Ok(true);
         }
@@ -507,6 +515,7 @@ impl TransportReceiver for ShmReceiver {
         if self.shm.connection_state.guard.is_child() {
             return;
         }
+        self.pass_consumed();
         self.sleeper.leave();
         if matches!(self.shm.space_waker.check_before_wait(), Wake::Notify) {
             self.shm.notify(Sleeping::ForSpace);
@@ -518,9 +527,11 @@ impl TransportReceiver for ShmReceiver {
         if self.shm.is_inherited() {
             return ReceiverStats::default();
         }
+        // A consumed message is counted when its record is passed.
+        let consumed = self.current.filter(|_| self.message_use == MessageUse::Consumed);
         ReceiverStats {
-            messages: self.messages,
-            bytes: self.bytes,
+            messages: self.messages + u64::from(consumed.is_some()),
+            bytes: self.bytes + consumed.map_or(0, |record| u64::from(record.len)),
             zero_copy: self.counter(receiving::BLOBS),
             wakeups_sent: self.counter(receiving::DOORBELLS),
             sleeps: self.counter(receiving::SLEEPS),
