@@ -6,12 +6,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -171,10 +173,11 @@ func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 		c.Close()
 	}()
 	conn := c.carrier.(*socketCarrier).conn
-	if _, err := conn.Write(i.bytes); err != nil {
+	// The Rust process ends the connection at the first broken rule, perhaps before it has read all.
+	if _, err := conn.Write(i.bytes); err != nil && !errors.Is(err, syscall.EPIPE) {
 		t.Fatal(err)
 	}
-	if err := conn.CloseWrite(); err != nil {
+	if err := conn.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) {
 		t.Fatal(err)
 	}
 	v.mustSay(t, i.name, endOf(i))
