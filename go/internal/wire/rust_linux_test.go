@@ -173,7 +173,8 @@ func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 		c.Close()
 	}()
 	conn := c.carrier.(*socketCarrier).conn
-	// The Rust process ends the connection at the first broken rule, perhaps before it has read all.
+	// The Rust process ends the connection at the first broken rule, perhaps before it has read the
+	// rest.
 	if _, err := conn.Write(i.bytes); err != nil && !errors.Is(err, syscall.EPIPE) {
 		t.Fatal(err)
 	}
