@@ -219,6 +219,7 @@ impl ShmReceiver {
         }
     }
 
+    /// [`done`](Self::done), out of line: few references are consumed so.
     #[inline(never)]
     fn done_at_once(&mut self) {
         self.done();

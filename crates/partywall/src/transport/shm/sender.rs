@@ -185,7 +185,7 @@ impl ShmSender {
             }
             asleep => self.wake(asleep, was_notified),
         }
-        // ORDER: Relaxed, as in the receiver: a hint.
+        // ORDER: Relaxed, as in `SharedMemory::note_wait`: a hint, which this call takes.
         if self.shm.has_waited.0.load(Ordering::Relaxed) {
             self.shm.has_waited.0.store(false, Ordering::Relaxed);
             self.producer.zero_ahead();
