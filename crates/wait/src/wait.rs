@@ -201,7 +201,10 @@ impl SpinBudget {
     #[inline]
     pub fn hit(&mut self) {
         self.skipped = 0;
-        self.time = self.time_max.min(self.time.saturating_mul(2));
+        // Mostly the budget is at its maximum already. A comparison takes less time than doubling.
+        if self.time != self.time_max {
+            self.time = self.time_max.min(self.time.saturating_mul(2));
+        }
     }
 
     /// Records that a wait did not end in time: the spin budget was used up before polling found

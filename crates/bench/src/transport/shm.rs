@@ -93,8 +93,9 @@ impl Endpoint for ShmEndpoint {
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let message = self.0.recv_ref().context("receiving a message")?;
         let message = message.context("the peer has finished")?;
-        ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
-        Ok(read(&message))
+        let bytes: &[u8] = &message;
+        ensure!(bytes.len() == size, "received {} bytes instead of {size}", bytes.len());
+        Ok(read(bytes))
     }
 
     fn carrier(&self) -> Option<Carrier> {

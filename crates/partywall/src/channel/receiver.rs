@@ -82,7 +82,7 @@ impl Receiver {
         if self.end.find_inline() {
             return Ok(Some(self.end.take()));
         }
-        match self.find_any(false)? {
+        match self.find_any()? {
             Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => self.try_recv_at_end(),
             Found::End(closed) => Ok(at_end(closed)?),
@@ -125,7 +125,7 @@ impl Receiver {
         if self.end.find_inline() {
             return Ok(Some(MessageRef::new(self)));
         }
-        match self.find_any(false)? {
+        match self.find_any()? {
             Found::Message => Ok(Some(MessageRef::new(self))),
             Found::Nothing | Found::Control(_) => {
                 self.end.notice_end()?;
@@ -266,16 +266,7 @@ impl Receiver {
 
     #[inline]
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
-        loop {
-            if self.end.find_inline() {
-                return Ok(Some(self.end.take()));
-            }
-            match self.find_any(true)? {
-                Found::Message => return Ok(Some(self.end.take())),
-                Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
-                Found::End(closed) => return Ok(at_end(closed)?),
-            }
-        }
+        Ok(self.find_until(deadline)?.then(|| self.end.take()))
     }
 
     #[inline]
@@ -283,23 +274,38 @@ impl Receiver {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<MessageRef<'_>>, RecvError> {
+        Ok(self.find_until(deadline)?.then(|| MessageRef::new(self)))
+    }
+
+    /// Blocks until a message has arrived, and makes it the receiver's current message. Returns
+    /// false if the peer has finished sending.
+    #[inline(always)]
+    fn find_until(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
+        Ok(self.end.find_inline() || self.wait_for_message(deadline)?)
+    }
+
+    /// Does what [`find_until`](Self::find_until) does, after a short look has found no message.
+    /// The function is not inlined, so that the functions which look first stay short.
+    #[inline(never)]
+    fn wait_for_message(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
         loop {
-            if self.end.find_inline() {
-                return Ok(Some(MessageRef::new(self)));
-            }
-            match self.find_any(true)? {
-                Found::Message => return Ok(Some(MessageRef::new(self))),
-                Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
-                Found::End(closed) => return Ok(at_end(closed)?),
+            match self.end.find(true)? {
+                Found::Message => return Ok(true),
+                Found::Nothing | Found::Control(_) => {
+                    if self.wait_until(deadline)? {
+                        return Ok(true);
+                    }
+                }
+                Found::End(closed) => return Ok(at_end::<()>(closed)?.is_some()),
             }
         }
     }
 
-    /// Finds the next record, of whatever kind. The function is not inlined, so that the functions
-    /// which call `find_inline` first stay short.
+    /// Finds the next record, of whatever kind, for a caller that does not wait. The function is
+    /// not inlined, so that the functions which call `find_inline` first stay short.
     #[inline(never)]
-    fn find_any(&mut self, may_wait: bool) -> Result<Found, Fault> {
-        self.end.find(may_wait)
+    fn find_any(&mut self) -> Result<Found, Fault> {
+        self.end.find(false)
     }
 
     /// Makes the next message the receiver's current message if one has arrived. Returns false if
@@ -313,13 +319,6 @@ impl Receiver {
         self.end.take()
     }
 
-    /// Blocks until a message has arrived, and makes it the receiver's current message. Returns
-    /// false if the peer has finished sending.
-    #[inline]
-    fn find_until(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
-        Ok(self.recv_ref_until(deadline)?.map(std::mem::forget).is_some())
-    }
-
     /// Returns the bytes of the receiver's current message, or `None` if the search for a message,
     /// whose result is `found`, found none. The bytes stay valid until the next call that receives.
     #[inline(always)]
@@ -330,9 +329,19 @@ impl Receiver {
         found.then(|| self.end.current())
     }
 
-    fn wait_until(&mut self, deadline: Option<Instant>) -> Result<(), RecvError> {
-        match self.end.wait(self.wait, &mut self.spinner, deadline)? {
-            Waited::Again => Ok(()),
+    /// Blocks until there may be something to receive. Returns whether a message has become the
+    /// receiver's current message.
+    #[inline(always)]
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
+        let (wait, spinner) = (self.wait, &mut self.spinner);
+        let waited = match &mut self.end {
+            AnyReceiver::SharedMemory(end) => end.wait(wait, spinner, deadline)?,
+            AnyReceiver::Socket(end) => end.wait(wait, spinner, deadline)?,
+            AnyReceiver::Protocol(end) => end.wait(wait, spinner, deadline)?,
+        };
+        match waited {
+            Waited::Found => Ok(true),
+            Waited::Again => Ok(false),
             Waited::TimedOut => Err(RecvError::TimedOut),
         }
     }
@@ -344,7 +353,7 @@ impl Receiver {
         if !self.end.notice_end()? {
             return Err(TryRecvError::Empty);
         }
-        match self.find_any(false)? {
+        match self.find_any()? {
             Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => Err(TryRecvError::Empty),
             Found::End(closed) => Ok(at_end(closed)?),

@@ -149,25 +149,38 @@ impl ShmReceiver {
     /// takes to read.
     #[inline(always)]
     pub(crate) fn find_inline(&mut self) -> bool {
-        let is_plain = self.is_owner()
-            && self.end.is_none()
-            && self.assembly.is_none()
-            && self.declared == Declared::Awake;
-        if !is_plain {
+        if !self.is_plain() {
             return false;
         }
         if self.message_use != MessageUse::Unconsumed {
             self.pass_used();
         }
-        if self.held.is_some() {
+        self.held.is_none() && self.show_inline()
+    }
+
+    /// Whether nothing is to be done before the next record is looked at, but to pass the current
+    /// message.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_owner()
+            && self.end.is_none()
+            && self.assembly.is_none()
+            && self.declared == Declared::Awake
+    }
+
+    /// Makes the next message the current message, if it has come and is inline. The caller has
+    /// made sure that [`is_plain`](Self::is_plain), and that the current message is no block.
+    #[inline(always)]
+    pub(super) fn show_inline(&mut self) -> bool {
+        let Some(record) = self.consumer.peek_data() else { return false };
+        if u64::from(record.len) > self.message_max {
             return false;
         }
-        let Some(record) = self.consumer.peek_data() else { return false };
-        let is_allowed = u64::from(record.len) <= self.message_max;
-        if is_allowed {
-            self.show(record);
+        if self.is_untrusted {
+            self.copy_untrusted_at(record.position, record.len, record.stream);
         }
-        is_allowed
+        self.make_current(record);
+        true
     }
 
     #[inline]
@@ -242,24 +255,13 @@ impl ShmReceiver {
         self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed)
     }
 
-    /// Makes the inline message of `record` the receiver's current message.
+    /// Makes the inline message of `record` the receiver's current message. The message of an
+    /// untrusted peer was copied before.
     #[inline(always)]
-    fn show(&mut self, record: RecordHeader) {
-        if self.is_untrusted {
-            self.copy_untrusted(&record);
-        }
+    pub(super) fn make_current(&mut self, record: RecordHeader) {
         self.stream = record.stream;
         self.credit = None;
         self.current = Some(record);
-    }
-
-    /// Copies the inline message of an untrusted peer, once, before anything reads it.
-    #[inline(never)]
-    fn copy_untrusted(&mut self, record: &RecordHeader) {
-        if self.current != Some(*record) {
-            self.copy.resize(record.len as usize, 0);
-            self.consumer.copy(record, 0, &mut self.copy);
-        }
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::transport::{
     Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, is_of_sessions, until,
     waiting_failed,
 };
-use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
+use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind, Position};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, Violation, seeded_fault};
 use partywall_ring::Wake;
@@ -92,6 +92,31 @@ impl ShmReceiver {
         if self.message_use == MessageUse::Consumed {
             self.pass_used();
         }
+    }
+
+    /// Makes the inline message of `record` the receiver's current message.
+    #[inline(always)]
+    fn show(&mut self, record: RecordHeader) {
+        if self.is_untrusted {
+            self.copy_untrusted(&record);
+        }
+        self.make_current(record);
+    }
+
+    /// Copies the inline message of an untrusted peer, once, before anything reads it.
+    #[inline(never)]
+    fn copy_untrusted(&mut self, record: &RecordHeader) {
+        if self.current != Some(*record) {
+            self.copy.resize(record.len as usize, 0);
+            self.consumer.copy(record, 0, &mut self.copy);
+        }
+    }
+
+    /// Does what [`copy_untrusted`](Self::copy_untrusted) does, for a caller that keeps the record
+    /// in registers.
+    #[inline(never)]
+    pub(super) fn copy_untrusted_at(&mut self, position: Position, len: u32, stream: u32) {
+        self.copy_untrusted(&RecordHeader { position, kind: Kind::Data, len, stream });
     }
 
     /// Finds the next record, of whatever kind, and makes its message the current message.
@@ -422,6 +447,9 @@ impl TransportReceiver for ShmReceiver {
         is_viewed
     }
 
+    /// Waits, and looks for the message at once where polling has found one: the caller need not
+    /// begin anew. It is inlined into the loop of the one function that receives.
+    #[inline(always)]
     fn wait(
         &mut self,
         wait: Wait,
@@ -435,13 +463,17 @@ impl TransportReceiver for ShmReceiver {
         }
         self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
         self.shm.note_wait();
+        // Polling changes nothing of this. If another thread finds the connection broken meanwhile,
+        // the message counts as one that came before.
+        let is_plain = self.is_plain() && self.held.is_none();
         self.pacer.before_wait(wait).pause();
         loop {
             let (consumer, pacer) = (&self.consumer, &mut self.pacer);
             match spinner.spin(wait, || pacer.count_poll(consumer.is_ready())) {
                 SpinOutcome::Ready => {
+                    let is_found = is_plain && self.show_inline();
                     self.add_to_counter(receiving::SPINS_PAID, 1);
-                    return Ok(Waited::Again);
+                    return Ok(if is_found { Waited::Found } else { Waited::Again });
                 }
                 SpinOutcome::Exhausted => break,
                 SpinOutcome::CheckDue => {
