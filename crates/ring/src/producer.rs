@@ -78,6 +78,9 @@ pub struct Producer {
     /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
     /// written.
     clean: Position,
+    /// Number of the last records before each of which the producer's own side had waited, up to
+    /// [`ANSWERS_MIN`].
+    answers: u8,
 }
 
 /// Distance in bytes over which [`Producer::prepare_ahead`] prefetches: as many cache lines as a
@@ -86,6 +89,9 @@ const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 /// Distance in bytes, from the tail, over which the producer zeroes the slots of the next records:
 /// two small records.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
+/// Number of records in a row, each of them published after the producer's own side had waited,
+/// after which [`Producer::prepare`] stops prefetching.
+const ANSWERS_MIN: u8 = 4;
 
 impl Producer {
     /// A producer for a ring of zeroed memory. `peer` is the peer's control page.
@@ -107,6 +113,7 @@ impl Producer {
             fetched: Position(0),
             // The memory of a new ring is all zeros, so no slot of the first lap needs zeroing.
             clean: Position(size.bytes()),
+            answers: 0,
         }
     }
 
@@ -352,6 +359,23 @@ impl Producer {
         self.first_word = 0;
     }
 
+    /// Prepares the slots of the next records, after the publication of one. `has_waited` says
+    /// whether this side has waited for a record of the peer since the publication before. After
+    /// several such records in a row, both sides probably wait for each message of the other; the
+    /// producer then prefetches nothing, because the consumer already polls the next slot, and
+    /// would take back its line.
+    ///
+    /// The call only saves time, as that of [`prepare_ahead`](Self::prepare_ahead) does.
+    #[inline]
+    pub fn prepare(&mut self, has_waited: bool) {
+        self.answers = if has_waited { ANSWERS_MIN.min(self.answers + 1) } else { 0 };
+        if self.answers == ANSWERS_MIN {
+            self.zero_ahead();
+        } else {
+            self.prepare_ahead();
+        }
+    }
+
     /// Prepares the slots of the next records: prefetches their cache lines for writing, and zeroes
     /// the first word of each of the nearest slots. In a ring with a peer, a processor that has the
     /// prefetch does not zero.
@@ -379,12 +403,11 @@ impl Producer {
         self.zero_ahead();
     }
 
-    /// Zeroes the first word of each of the nearest slots, and prefetches nothing: for a producer
-    /// whose consumer probably polls the next slot already, and would take back its line. The lines
-    /// of the slots behind it are fetched by the stores, after the record is published and not
-    /// before. The batch may be open.
+    /// Zeroes the first word of each of the nearest slots, and prefetches nothing. The stores fetch
+    /// the lines of the slots behind the next one, after a record is published and not before. The
+    /// batch may be open.
     #[inline]
-    pub fn zero_ahead(&mut self) {
+    fn zero_ahead(&mut self) {
         let end = self.consumed.plus(self.size.bytes());
         let mut slot = self.clean.max(self.tail);
         let wanted = self.tail.plus(CLEAN_BYTES);
@@ -561,5 +584,43 @@ impl Producer {
     const fn slot(&self, position: Position) -> usize {
         // Positions are multiples of a slot. The mask tells the compiler so.
         (self.size.offset(position) & !(SLOT_BYTES - 1)) as usize
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mem;
+
+    /// Publishes a record without payload, and returns how far the producer has prefetched after
+    /// it prepared the next ones.
+    fn fetched_after(producer: &mut Producer, has_waited: bool) -> u64 {
+        assert!(producer.fits_plainly(0));
+        producer.put_plainly(0, 0, |_| ());
+        producer.publish_plainly(Kind::Data);
+        producer.prepare(has_waited);
+        producer.fetched.0
+    }
+
+    #[test]
+    fn answers_stop_the_prefetching_and_a_second_message_resumes_it() {
+        let size = RingSize::new(8192).unwrap();
+        let (ring, _) = mem::pair(8192);
+        let (_, peer) = mem::pair(64);
+        let mut producer = Producer::new(ring, size, peer);
+        for number in 1..u64::from(ANSWERS_MIN) {
+            let ahead = number * SLOT_BYTES + AHEAD_BYTES;
+            assert_eq!(fetched_after(&mut producer, true), ahead, "record {number}");
+        }
+        let fetched = fetched_after(&mut producer, false);
+        for _ in 1..ANSWERS_MIN {
+            assert!(fetched_after(&mut producer, true) > fetched, "the answers are counted anew");
+        }
+        let fetched = producer.fetched.0;
+        for _ in 0..3 {
+            assert_eq!(fetched_after(&mut producer, true), fetched, "both sides wait");
+        }
+        let ahead = producer.tail.0 + SLOT_BYTES + AHEAD_BYTES;
+        assert_eq!(fetched_after(&mut producer, false), ahead, "a stream has begun");
     }
 }

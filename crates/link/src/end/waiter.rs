@@ -22,7 +22,7 @@ use partywall_wait::{Pacer, Pause, SPIN_CHECK_EVERY, Spinner, Wait, has_passed, 
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
 use crate::error::{Awaited, Stopped, WaitError};
-use crate::link_state::Event;
+use crate::link_state::{Event, FastPath};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
@@ -58,6 +58,9 @@ impl Waiter<'_> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
         let is_pulling = waits == Waits::ForRecords && state.is_shared();
+        if is_pulling {
+            state.core.iter_mut().for_each(|core| FastPath::note_wait(core));
+        }
         let lag = is_pulling.then(|| state.pacing.pacer.before_wait(self.end.config.wait));
         let may_spin = matches!(self.end.config.wait, Wait::Spin | Wait::Adaptive);
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
@@ -93,6 +96,7 @@ impl Waiter<'_> {
         if !may_watch {
             return false;
         }
+        state.core.iter_mut().for_each(|core| FastPath::note_wait(core));
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
             // The pacer, which sets the pauses before waits, counts this short poll as a wait. The

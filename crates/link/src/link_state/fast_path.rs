@@ -47,6 +47,8 @@ pub(crate) struct FastPath {
     /// The position in the peer's stream up to which messages were received and acknowledged.
     consumed: Position,
     traffic: Traffic,
+    /// Whether this end has waited for a record since it last sent one on the fast path.
+    has_waited: bool,
     /// A copy of the record that is being received: its header, then its message.
     copied: Vec<u8>,
 }
@@ -141,6 +143,17 @@ impl FastPath {
     pub(crate) fn is_in_use(link: &LinkState) -> bool {
         let Self { left, traffic, .. } = &link.fast_path;
         *left > 0 || traffic.messages_sent > 0 || traffic.messages_received > 0
+    }
+
+    /// Notes that this end waits for a record.
+    pub(crate) fn note_wait(link: &mut LinkState) {
+        link.fast_path.has_waited = true;
+    }
+
+    /// Returns whether this end has waited for a record since the last call.
+    #[inline]
+    pub(super) fn take_wait(&mut self) -> bool {
+        std::mem::take(&mut self.has_waited)
     }
 
     /// Stores the position up to which messages were received and acknowledged in the inbox and in

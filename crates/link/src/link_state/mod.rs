@@ -334,6 +334,13 @@ impl LinkState {
         self.retained.prepare_ahead();
     }
 
+    /// Prepares ring memory for the next message, after one that took the fast path.
+    #[inline]
+    pub(crate) fn prepare_next(&mut self) {
+        let has_waited = self.fast_path.take_wait();
+        self.retained.prepare(has_waited);
+    }
+
     pub(crate) fn abort(&mut self) {
         self.attachment.acked_by_batch = None;
         self.retained.abort();

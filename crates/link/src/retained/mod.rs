@@ -448,6 +448,15 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
+    /// Prepares ring memory for the next messages, as [`prepare_ahead`](Self::prepare_ahead) does,
+    /// but without prefetching while the peer answers each message (`Producer::prepare`).
+    /// `has_waited` says whether this end has waited for a record since the last publication but
+    /// one.
+    #[inline]
+    pub fn prepare(&mut self, has_waited: bool) {
+        self.producer.prepare(has_waited);
+    }
+
     /// Discards all messages of the open batch: they are not published yet, so neither the peer nor
     /// a later owner sees any of them.
     pub fn abort(&mut self) {

@@ -40,6 +40,7 @@ impl Producer {
             held_words: Vec::new(),
             fetched: tail,
             clean: tail.plus(SLOT_BYTES),
+            answers: 0,
         };
         producer.zero_slot(tail);
         producer

@@ -71,8 +71,8 @@ impl Run {
         self.producer.publish();
         match self.sent.len() % 3 {
             0 => {}
-            1 => self.producer.prepare_ahead(),
-            _ => self.producer.zero_ahead(),
+            1 => self.producer.prepare(false),
+            _ => (0..4).for_each(|_| self.producer.prepare(true)),
         }
         self.sent.extend(self.open.drain(..));
     }

@@ -18,7 +18,8 @@ enum Step {
     /// Append and publish such a record plainly, if it fits plainly; drop it before, if true.
     AppendPlainly(u8, bool),
     Publish,
-    ZeroAhead,
+    /// Prepare the next slots as a producer does that has answered this many records in a row.
+    Prepare(u8),
     Abort,
     Consume(u8),
     Report,
@@ -100,7 +101,7 @@ impl Run {
                 self.model.published = self.model.tail;
                 self.model.queue.extend(self.model.open.drain(..));
             }
-            Step::ZeroAhead => self.producer.zero_ahead(),
+            Step::Prepare(answers) => (0..*answers).for_each(|_| self.producer.prepare(true)),
             Step::Abort => {
                 self.producer.abort();
                 self.model.tail = self.model.published;
@@ -198,7 +199,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0u8..60, prop::bool::weighted(0.2)).prop_map(|(n, is)| Step::AppendPlainly(n, is)),
         4 => Just(Step::Publish),
         1 => Just(Step::Abort),
-        1 => Just(Step::ZeroAhead),
+        1 => (1u8..6).prop_map(Step::Prepare),
         3 => (1u8..6).prop_map(Step::Consume),
         3 => Just(Step::Report),
     ];

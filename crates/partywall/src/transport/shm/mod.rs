@@ -69,10 +69,10 @@ pub(crate) struct SharedMemory {
     /// [`VIOLATED`] once the peer broke a rule. In a forked child the kernel clears that word. The
     /// sender and the receiver compare the word with this value in every call.
     owner: AtomicU64,
-    /// Whether a blocking receive call has waited for a record since the sender last sent one. Then
-    /// this side probably exchanges single messages with its peer, which already polls the next
-    /// slot, and the sender prefetches no lines, because the peer would take them back (decision
-    /// 0059). Only time depends on the hint.
+    /// Whether a blocking receive call has waited for a record since the sender last sent one. If
+    /// that is so for several records in a row, this side probably exchanges single messages with
+    /// its peer, which already polls the next slot, and the sender prefetches no lines, because the
+    /// peer would take them back (decision 0059). Only time depends on the hint.
     has_waited: CachePadded<AtomicBool>,
     limits: Limits,
     socket: Arc<Socket>,

@@ -186,12 +186,11 @@ impl ShmSender {
             asleep => self.wake(asleep, was_notified),
         }
         // ORDER: Relaxed, as in `SharedMemory::note_wait`: a hint, which this call takes.
-        if self.shm.has_waited.0.load(Ordering::Relaxed) {
+        let has_waited = self.shm.has_waited.0.load(Ordering::Relaxed);
+        if has_waited {
             self.shm.has_waited.0.store(false, Ordering::Relaxed);
-            self.producer.zero_ahead();
-        } else {
-            self.producer.prepare_ahead();
         }
+        self.producer.prepare(has_waited);
     }
 
     /// Checks that this process may send, and that the receiver has not left.
