@@ -78,8 +78,8 @@ pub struct Producer {
     /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
     /// written.
     clean: Position,
-    /// Number of the last records before each of which the producer's own side had waited, up to
-    /// [`ANSWERS_MIN`].
+    /// Number of the last calls of [`prepare`](Self::prepare) that said that this side had waited,
+    /// up to [`ANSWERS_MIN`].
     answers: u8,
 }
 
@@ -89,8 +89,8 @@ const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 /// Distance in bytes, from the tail, over which the producer zeroes the slots of the next records:
 /// two small records.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
-/// Number of records in a row, each of them published after the producer's own side had waited,
-/// after which [`Producer::prepare`] stops prefetching.
+/// Number of calls of [`Producer::prepare`] in a row that say that this side has waited, from which
+/// on the producer stops prefetching.
 const ANSWERS_MIN: u8 = 4;
 
 impl Producer {
@@ -359,13 +359,14 @@ impl Producer {
         self.first_word = 0;
     }
 
-    /// Prepares the slots of the next records, after the publication of one. `has_waited` says
-    /// whether this side has waited for a record of the peer since the publication before. After
-    /// several such records in a row, both sides probably wait for each message of the other; the
-    /// producer then prefetches nothing, because the consumer already polls the next slot, and
-    /// would take back its line.
+    /// Prepares the slots of the next records. The caller calls it after each publication;
+    /// `has_waited` says whether this side has waited for a record of the peer since the last call.
+    /// If that is so several times in a row, both sides probably wait for each message of the
+    /// other. The producer then prefetches nothing, because the consumer already polls the next
+    /// slot, and would take back its line.
     ///
-    /// The call only saves time, as that of [`prepare_ahead`](Self::prepare_ahead) does.
+    /// The call only saves time, as that of [`prepare_ahead`](Self::prepare_ahead) does. A batch
+    /// may be open.
     #[inline]
     pub fn prepare(&mut self, has_waited: bool) {
         self.answers = if has_waited { ANSWERS_MIN.min(self.answers + 1) } else { 0 };
@@ -403,9 +404,8 @@ impl Producer {
         self.zero_ahead();
     }
 
-    /// Zeroes the first word of each of the nearest slots, and prefetches nothing. The stores fetch
-    /// the lines of the slots behind the next one, after a record is published and not before. The
-    /// batch may be open.
+    /// Zeroes the first word of each of the nearest slots, and prefetches nothing. So the lines of
+    /// later slots are fetched by these stores, after a record is published and not before.
     #[inline]
     fn zero_ahead(&mut self) {
         let end = self.consumed.plus(self.size.bytes());
@@ -592,6 +592,13 @@ mod tests {
     use super::*;
     use crate::mem;
 
+    fn producer() -> Producer {
+        let size = RingSize::new(8192).unwrap();
+        let (ring, _) = mem::pair(8192);
+        let (_, peer) = mem::pair(64);
+        Producer::new(ring, size, peer)
+    }
+
     /// Publishes a record without payload, and returns how far the producer has prefetched after
     /// it prepared the next ones.
     fn fetched_after(producer: &mut Producer, has_waited: bool) -> u64 {
@@ -604,23 +611,38 @@ mod tests {
 
     #[test]
     fn answers_stop_the_prefetching_and_a_second_message_resumes_it() {
-        let size = RingSize::new(8192).unwrap();
-        let (ring, _) = mem::pair(8192);
-        let (_, peer) = mem::pair(64);
-        let mut producer = Producer::new(ring, size, peer);
+        let mut producer = producer();
         for number in 1..u64::from(ANSWERS_MIN) {
             let ahead = number * SLOT_BYTES + AHEAD_BYTES;
             assert_eq!(fetched_after(&mut producer, true), ahead, "record {number}");
         }
-        let fetched = fetched_after(&mut producer, false);
+        let mut fetched = fetched_after(&mut producer, false);
         for _ in 1..ANSWERS_MIN {
-            assert!(fetched_after(&mut producer, true) > fetched, "the answers are counted anew");
+            let before = fetched;
+            fetched = fetched_after(&mut producer, true);
+            assert!(fetched > before, "the answers are counted anew");
         }
-        let fetched = producer.fetched.0;
         for _ in 0..3 {
             assert_eq!(fetched_after(&mut producer, true), fetched, "both sides wait");
         }
         let ahead = producer.tail.0 + SLOT_BYTES + AHEAD_BYTES;
         assert_eq!(fetched_after(&mut producer, false), ahead, "a stream has begun");
+    }
+    #[test]
+    fn answers_zero_the_nearest_slots() {
+        let mut producer = producer();
+        // The slots of a former lap: each begins with a word.
+        producer.clean = Position(0);
+        (0..128).for_each(|slot| producer.ring.store(slot * 64, u64::MAX));
+        for _ in 0..ANSWERS_MIN {
+            fetched_after(&mut producer, true);
+        }
+        let tail = producer.tail.plus(CLEAN_BYTES);
+        assert_eq!(producer.clean, tail);
+        let word = |slot: u64| producer.ring.load(usize::try_from(slot).unwrap());
+        for slot in (producer.tail.0..tail.0).step_by(64) {
+            assert_eq!(word(slot), 0, "the slot at {slot}");
+        }
+        assert_eq!(word(tail.0), u64::MAX, "no slot beyond them");
     }
 }

@@ -281,7 +281,7 @@ impl Endpoint {
                     if is_due {
                         notify_doorbell(&locked.value);
                     }
-                    locked.value.core.iter_mut().for_each(|core| core.prepare_next());
+                    locked.value.core.iter_mut().for_each(|core| core.prepare());
                     return Ok(());
                 }
             },

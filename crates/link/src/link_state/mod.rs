@@ -336,7 +336,7 @@ impl LinkState {
 
     /// Prepares ring memory for the next message, after one that took the fast path.
     #[inline]
-    pub(crate) fn prepare_next(&mut self) {
+    pub(crate) fn prepare(&mut self) {
         let has_waited = self.fast_path.take_wait();
         self.retained.prepare(has_waited);
     }

@@ -449,9 +449,9 @@ impl Retained {
     }
 
     /// Prepares ring memory for the next messages, as [`prepare_ahead`](Self::prepare_ahead) does,
-    /// but without prefetching while the peer answers each message (`Producer::prepare`).
-    /// `has_waited` says whether this end has waited for a record since the last publication but
-    /// one.
+    /// but without prefetching while each side waits for each message of the other
+    /// (`Producer::prepare`). `has_waited` says whether this end has waited for a record since the
+    /// last call.
     #[inline]
     pub fn prepare(&mut self, has_waited: bool) {
         self.producer.prepare(has_waited);

@@ -33,9 +33,9 @@ enum Step {
     Trim,
     /// The sender prefetches and zeroes ring memory behind its last record, for the next records.
     Prepare,
-    /// The sender zeroes that memory only, as it does when it has waited before each of several
-    /// records.
-    PrepareNext,
+    /// The sender prepares that memory as one that has waited before each of several records, and
+    /// so at last without prefetching.
+    PrepareForAnswers,
     Cut,
     Restart,
     Epoch,
@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_u64..=256).prop_map(Step::Acknowledge),
         4 => Just(Step::Trim),
         4 => Just(Step::Prepare),
-        2 => Just(Step::PrepareNext),
+        2 => Just(Step::PrepareForAnswers),
         1 => Just(Step::Cut),
         1 => Just(Step::Restart),
         1 => Just(Step::Epoch),
@@ -137,7 +137,7 @@ impl World {
             }
             Step::Trim => self.trim(),
             Step::Prepare => self.retained.prepare_ahead(),
-            Step::PrepareNext => (0..4).for_each(|_| self.retained.prepare(true)),
+            Step::PrepareForAnswers => (0..4).for_each(|_| self.retained.prepare(true)),
             Step::Cut => self.connect(),
             Step::Restart => self.restart(),
             Step::Epoch => self.epoch(),

@@ -296,7 +296,7 @@ impl Receiver {
                         return Ok(true);
                     }
                 }
-                Found::End(closed) => return Ok(at_end::<()>(closed)?.is_some()),
+                Found::End(closed) => return Ok(at_end(closed)?.unwrap_or(false)),
             }
         }
     }

@@ -254,7 +254,8 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// there was a view.
     fn end_view(&mut self) -> bool;
 
-    /// Blocks until [`find`](Self::find) may find a record, or until `deadline`.
+    /// Blocks until [`find`](Self::find) may find a record, or until `deadline`. The receiver of
+    /// shared memory may already have made the message the current message (`Waited::Found`).
     fn wait(
         &mut self,
         wait: Wait,

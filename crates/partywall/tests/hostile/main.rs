@@ -17,3 +17,4 @@ mod session_floods;
 mod session_images;
 mod socket;
 mod transcripts;
+mod while_polling;

@@ -18,7 +18,7 @@ enum Step {
     /// Append and publish such a record plainly, if it fits plainly; drop it before, if true.
     AppendPlainly(u8, bool),
     Publish,
-    /// Prepare the next slots as a producer does that has answered this many records in a row.
+    /// Prepare the next slots once as for a stream, then this many times as for answers.
     Prepare(u8),
     Abort,
     Consume(u8),
@@ -101,7 +101,10 @@ impl Run {
                 self.model.published = self.model.tail;
                 self.model.queue.extend(self.model.open.drain(..));
             }
-            Step::Prepare(answers) => (0..*answers).for_each(|_| self.producer.prepare(true)),
+            Step::Prepare(answers) => {
+                self.producer.prepare(false);
+                (0..*answers).for_each(|_| self.producer.prepare(true));
+            }
             Step::Abort => {
                 self.producer.abort();
                 self.model.tail = self.model.published;

@@ -168,10 +168,12 @@ impl ShmReceiver {
             && self.declared == Declared::Awake
     }
 
-    /// Makes the next message the current message, if it has come and is inline. The caller has
-    /// made sure that [`is_plain`](Self::is_plain), and that the current message is no block.
+    /// Makes the next message the current message, if it has come and is inline. The receiver must
+    /// be [plain](Self::is_plain), no block its current message, and a message that the caller had
+    /// as a view or consumed must have been passed.
     #[inline(always)]
     pub(super) fn show_inline(&mut self) -> bool {
+        debug_assert!(self.held.is_none() && self.message_use == MessageUse::Unconsumed);
         let Some(record) = self.consumer.peek_data() else { return false };
         if u64::from(record.len) > self.message_max {
             return false;

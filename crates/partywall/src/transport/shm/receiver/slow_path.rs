@@ -447,8 +447,8 @@ impl TransportReceiver for ShmReceiver {
         is_viewed
     }
 
-    /// Waits, and looks for the message at once where polling has found one: the caller need not
-    /// begin anew. It is inlined into the loop of the one function that receives.
+    /// The caller has just found no record by [`find`](Self::find), which has passed the last
+    /// message. The function is inlined into `Receiver::wait_for_message`, which alone calls it.
     #[inline(always)]
     fn wait(
         &mut self,
@@ -463,9 +463,9 @@ impl TransportReceiver for ShmReceiver {
         }
         self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
         self.shm.note_wait();
-        // Polling changes nothing of this. If another thread finds the connection broken meanwhile,
-        // the message counts as one that came before.
-        let is_plain = self.is_plain() && self.held.is_none();
+        // Polling does not change whether the receiver is plain. If the sender's thread finds the
+        // connection broken meanwhile, one more message may be received.
+        let is_plain = self.is_plain();
         self.pacer.before_wait(wait).pause();
         loop {
             let (consumer, pacer) = (&self.consumer, &mut self.pacer);
