@@ -69,7 +69,8 @@ pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 pub(crate) enum Waited {
     /// The wait ended because there may be room, or something to receive.
     Again,
-    /// The wait ended because a short message has come. It is the receiver's current message.
+    /// The wait for a record ended because a short message has come. It is the receiver's current
+    /// message. A wait for room never ends so.
     Found,
     TimedOut,
 }
