@@ -111,12 +111,18 @@ impl Outbox {
             // In a forked child the region is not mapped, so even its counters must not be touched.
             return Err(NotSent::from(Fault::Forked));
         }
-        let flushed = self.attempt(|outbox| {
-            let written = outbox.write_pending();
-            let published = outbox.wire.publish();
-            written.and(published)
-        });
+        // The first attempt does not read the progress of the peer, which transfers cache lines.
+        let flushed = match self.write_and_publish() {
+            Err(NotSent::Full) => self.attempt(Self::write_and_publish),
+            other => other,
+        };
         self.note(flushed)
+    }
+
+    fn write_and_publish(&mut self) -> Result<(), NotSent> {
+        let written = self.write_pending();
+        let published = self.wire.publish();
+        written.and(published)
     }
 
     /// Attempts once to send a message of `stream`, after the pending records. `credit` is reported
