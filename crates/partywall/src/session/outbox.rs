@@ -111,7 +111,7 @@ impl Outbox {
             // In a forked child the region is not mapped, so even its counters must not be touched.
             return Err(NotSent::from(Fault::Forked));
         }
-        // The first attempt does not read the progress of the peer, which transfers cache lines.
+        // The first attempt takes no snapshot, whose words of the peer may be in the peer's cache.
         let flushed = match self.write_and_publish() {
             Err(NotSent::Full) => self.attempt(Self::write_and_publish),
             other => other,
