@@ -111,7 +111,8 @@ impl Outbox {
             // In a forked child the region is not mapped, so even its counters must not be touched.
             return Err(NotSent::from(Fault::Forked));
         }
-        // The first attempt takes no snapshot, whose words of the peer may be in the peer's cache.
+        // The first attempt takes no snapshot of the peer's progress: reading the peer's words may
+        // transfer their cache lines from the processor of the peer.
         let flushed = match self.write_and_publish() {
             Err(NotSent::Full) => self.attempt(Self::write_and_publish),
             other => other,
@@ -119,6 +120,7 @@ impl Outbox {
         self.note(flushed)
     }
 
+    /// Writes and publishes the pending records for which there is room.
     fn write_and_publish(&mut self) -> Result<(), NotSent> {
         let written = self.write_pending();
         let published = self.wire.publish();
