@@ -147,6 +147,25 @@ pub const REGISTRY: &[Fault] = &[
     // holds the lock. Effect: a thread that leaves the lock late clears the flag that another
     // thread has set since, although that thread still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
+    // Fault: a thread that unlocks a mutex looks for waiters before the others see that the mutex
+    // is unlocked. Effect: a wake-up is lost.
+    fault("no_barrier_of_unlock", &[model("mutex_word")]),
+    // Fault: a waiter looks whether the mutex is unlocked before the others see that it is about to
+    // sleep. Effect: a wake-up is lost.
+    fault("no_fence_of_waiter", &[model("mutex_word")]),
+    // Fault: a thread that unlocks a mutex and knows of a waiter looks whether it sleeps before the
+    // waiter sees that the mutex is unlocked. Effect: a wake-up is lost.
+    fault("no_fence_of_unlock", &[model("mutex_word")]),
+    // Faults: a waiter relies on being woken although the heavy barrier failed, or was executed
+    // before the number of waiters was last 0. Effect: a wake-up is lost.
+    fault(
+        "no_barrier_of_waiter",
+        &[unit("ring", "mutex_word::tests::waiter_without_a_barrier_ends_its_sleep_by_itself")],
+    ),
+    fault(
+        "announced_for_ever",
+        &[unit("ring", "mutex_word::tests::waiter_without_a_barrier_ends_its_sleep_by_itself")],
+    ),
     // Faults: the thread that a lane of a handle favours checks that the lane favours it before
     // other threads can see that it is inside. Or the thread that revokes the favour does not check
     // whether the favoured thread is inside, or checks that before the barrier. Effect: two calls

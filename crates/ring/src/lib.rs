@@ -34,6 +34,7 @@ pub mod mem;
 #[cfg(loom)]
 #[path = "mem_loom.rs"]
 pub mod mem;
+pub mod mutex_word;
 pub mod park;
 pub mod producer;
 mod recent;
@@ -46,6 +47,7 @@ pub use consumer::Consumer;
 pub use mem::{OwnMem, PeerMem};
 #[cfg(not(loom))]
 pub use mem::{Readable, Writable};
+pub use mutex_word::MutexWord;
 pub use park::{Sleeper, Wake, Waker};
 pub use producer::{AppendError, Producer};
 pub use release::{Reclaimer, Releaser};

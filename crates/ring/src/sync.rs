@@ -5,9 +5,9 @@
 //! No other file of this crate imports atomics, so loom explores every access to them.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A barrier that only keeps the compiler from moving accesses across it. A membarrier(2) of
 /// another thread turns it into a full barrier.

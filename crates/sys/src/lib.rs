@@ -13,6 +13,7 @@
 //!  peers       peer.rs  credentials, pidfd, namespaces    fork.rs  detects a forked child
 //!              instance.rs  identity of a process, and whether that process is dead
 //!  threads     biased.rs  a mutex biased towards one thread
+//!              asymmetric_mutex.rs  a mutex whose waiters pay for the barrier of its holder
 //!  the host    clock.rs  cpu.rs  cgroup.rs  limits.rs  probe.rs  process.rs  procfs.rs  signal.rs
 //!              mount.rs  descriptors of another process, opened without blocking
 //! ```
@@ -39,6 +40,8 @@
 pub mod activation;
 #[allow(unsafe_code)] // reads what recvmsg stored, and takes over the descriptors
 mod ancillary;
+#[allow(unsafe_code)] // references to the value that the mutex protects
+pub mod asymmetric_mutex;
 #[allow(unsafe_code)] // references to the value that the mutex protects
 pub mod biased;
 #[allow(unsafe_code)] // fcntl for open file description locks, which rustix lacks
@@ -90,6 +93,7 @@ pub mod timer;
 #[path = "../../testkit/src/error_numbers.rs"]
 mod error_numbers;
 
+pub use asymmetric_mutex::{AsymmetricMutex, AsymmetricMutexGuard};
 pub use biased::{Biased, BiasedGuard};
 pub use connect::{Begun, begin_tcp, begin_unix_abstract, begin_unix_path};
 pub use connect::{ConnectError, connect_tcp, connect_unix_abstract, connect_unix_path};

@@ -5,6 +5,7 @@
 mod support;
 
 mod ancillary_data;
+mod asymmetric_mutex;
 mod biased_lock;
 mod connect_deadline;
 mod host;
