@@ -204,11 +204,12 @@ fn every_message_arrives_in_order_whatever_moment_the_directions_switch_at() {
 #[test]
 fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     let _watchdog = Watchdog::new("orders", Duration::from_secs(300));
-    let address = Kind::Moving.address();
     let config = Kind::Moving.config();
     let mut moved = [0; 2];
     for order in 0..4_u32.pow(STEPS) {
-        let (mut client, mut server) = pair(&address, &config, &config);
+        // Each listener has an address of its own: a child process that another test starts at this
+        // moment keeps the former listener until it executes its program.
+        let (mut client, mut server) = pair(&Kind::Moving.address(), &config, &config);
         // After these round trips, the next message begins the move to shared memory.
         for number in 0..8 {
             ping(&mut client, &mut server, number);
