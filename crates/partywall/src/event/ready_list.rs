@@ -19,7 +19,7 @@
 //! - In steady state no call allocates: an entry is listed at most once.
 
 use super::event::{Event, Kinds};
-use crate::session::sync::{Mutex, MutexGuard, PoisonError};
+use crate::session::sync::{AsymmetricMutex, AsymmetricMutexGuard};
 use partywall_layout::seeded_fault;
 use partywall_sys::Doorbell;
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ impl LoopWaker for Doorbell {
 /// The sources of an event loop that have events, and the doorbell that wakes the loop's thread.
 #[derive(Debug)]
 pub(super) struct ReadyList<B = Doorbell> {
-    state: Mutex<State>,
+    state: AsymmetricMutex<State>,
     doorbell: B,
     /// Whether the loop reports every kind of event of a source only once, until an attempt on the
     /// source finds nothing.
@@ -89,7 +89,7 @@ pub(super) struct Key {
 
 impl<B: LoopWaker> ReadyList<B> {
     pub(super) fn new(doorbell: B) -> Self {
-        Self { state: Mutex::new(State::default()), doorbell, is_once: false }
+        Self { state: AsymmetricMutex::new(State::default()), doorbell, is_once: false }
     }
 
     /// Makes a list that reports each kind of event of a source once. It reports the kind again
@@ -296,7 +296,7 @@ impl<B: LoopWaker> ReadyList<B> {
         self.doorbell.wake();
     }
 
-    fn notify_if_waiting(&self, mut state: MutexGuard<'_, State>) {
+    fn notify_if_waiting(&self, mut state: AsymmetricMutexGuard<'_, State>) {
         let must_notify = state.is_waiting && !state.is_notified;
         state.is_notified |= must_notify;
         drop(state);
@@ -305,8 +305,8 @@ impl<B: LoopWaker> ReadyList<B> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> AsymmetricMutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 
@@ -415,7 +415,7 @@ mod model {
     use super::*;
     use crate::session::interleavings::explore;
     use shuttle::rand::{Rng, thread_rng};
-    use shuttle::sync::Condvar;
+    use shuttle::sync::{Condvar, Mutex};
     use shuttle::thread;
     use std::sync::Arc;
 

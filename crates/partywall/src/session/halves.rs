@@ -17,7 +17,7 @@ use super::lifecycle;
 use super::outbox::Outbox;
 use super::shared::SessionShared;
 use super::stream::{StreamShared, StreamState};
-use super::sync::MutexGuard;
+use super::sync::AsymmetricMutexGuard;
 use crate::channel::AnySender;
 use crate::config::BackPressure;
 use crate::message::Message;
@@ -471,7 +471,7 @@ fn unsent(
     (shared, stream): (&SessionShared, &Arc<StreamShared>),
     outgoing: &mut Outgoing,
     context: &Context<'_>,
-    mut outbox: MutexGuard<'_, Outbox>,
+    mut outbox: AsymmetricMutexGuard<'_, Outbox>,
     error: NotSent,
 ) -> Attempted {
     let is_full = matches!(error, NotSent::Full);
@@ -618,7 +618,7 @@ impl RecvHalf {
     /// Takes the next message from the queue of messages that have arrived on the stream, if there
     /// is one.
     #[inline]
-    fn take(&self, mut state: MutexGuard<'_, StreamState>) -> Option<Message> {
+    fn take(&self, mut state: AsymmetricMutexGuard<'_, StreamState>) -> Option<Message> {
         let message = state.queue.pop_front()?;
         // Taking the message frees credit for the peer. This side's next message of the stream
         // carries that credit, or a record does before this side waits. If this side's sender

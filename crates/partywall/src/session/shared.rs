@@ -16,7 +16,7 @@ use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
 use super::state::{SessionState, wake};
 use super::stream::{StreamShared, Terms};
-use super::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError};
+use super::sync::{AsymmetricMutex, AsymmetricMutexGuard, AtomicBool, OnceLock, Ordering};
 use crate::cache_padded::CachePadded;
 use crate::channel::AnyReceiver;
 use crate::config::{BackPressure, Config};
@@ -39,8 +39,8 @@ use zerocopy::IntoBytes;
 
 /// A session without its driver: the outbox, the state, and the limits that both sides agreed on.
 pub(crate) struct SessionShared {
-    outbox: CachePadded<Mutex<Outbox>>,
-    state: CachePadded<Mutex<SessionState>>,
+    outbox: CachePadded<AsymmetricMutex<Outbox>>,
+    state: CachePadded<AsymmetricMutex<SessionState>>,
     driver: CachePadded<DriverWakeup>,
     #[cfg(any(feature = "tokio", shuttle))]
     /// The seat of the driver, on tokio; empty where a thread or an event loop keeps the driver to
@@ -67,7 +67,7 @@ pub(crate) struct SessionShared {
 /// The driver's waker, and whether a user has called the waker since the driver last looked.
 #[derive(Debug, Default)]
 struct DriverWakeup {
-    waker: Mutex<Option<Waker>>,
+    waker: AsymmetricMutex<Option<Waker>>,
     is_woken: AtomicBool,
 }
 
@@ -121,8 +121,8 @@ impl SessionShared {
         };
         let state = SessionState::new(peer_streams.streams_max);
         let shared = Self {
-            outbox: CachePadded(Mutex::new(Outbox::new(sender))),
-            state: CachePadded(Mutex::new(state)),
+            outbox: CachePadded(AsymmetricMutex::new(Outbox::new(sender))),
+            state: CachePadded(AsymmetricMutex::new(state)),
             driver: CachePadded(DriverWakeup::default()),
             #[cfg(any(feature = "tokio", shuttle))]
             seat: OnceLock::new(),
@@ -143,12 +143,12 @@ impl SessionShared {
         (Arc::new(shared), receiver)
     }
 
-    pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn outbox(&self) -> AsymmetricMutexGuard<'_, Outbox> {
+        self.outbox.0.lock()
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
-        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> AsymmetricMutexGuard<'_, SessionState> {
+        self.state.0.lock()
     }
 
     /// Checks that the session lives; otherwise returns the reason for its end as the error.
@@ -227,7 +227,7 @@ impl SessionShared {
 
     /// Registers the driver's waker, which users call from then on.
     pub(super) fn register_driver(&self, waker: &Waker) {
-        let mut known = self.driver.0.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.driver.0.waker.lock();
         *known = Some(waker.clone());
     }
 
@@ -247,7 +247,7 @@ impl SessionShared {
         // The flag is set before the waker is read. So a driver that registers another waker
         // meanwhile either finds the flag afterwards, or this thread finds the other waker.
         self.driver.0.is_woken.store(true, Ordering::Release);
-        let waker = self.driver.0.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waker = self.driver.0.waker.lock().clone();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -485,7 +485,7 @@ impl SessionShared {
     /// Unlocks the outbox, then handles the ends of streams and the unsent bytes that the outbox
     /// reports.
     #[inline]
-    pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
+    pub(super) fn leave_outbox(&self, mut outbox: AsymmetricMutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
         let must_wake = outbox.begins_to_keep();
         drop(outbox);

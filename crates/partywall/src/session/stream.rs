@@ -15,7 +15,7 @@
 use super::credit::{RecvCredit, SendCredit};
 use super::error::SessionError;
 use super::lifecycle::{Lifecycle, PendingControl};
-use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use super::sync::{AsymmetricMutex, AsymmetricMutexGuard, AtomicBool, Ordering};
 use crate::message::Message;
 use crate::transport::Assembly;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use std::task::{Context, Waker};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
-    state: Mutex<StreamState>,
+    state: AsymmetricMutex<StreamState>,
     /// The number that identifies the stream in the records of its session.
     pub(crate) number: u32,
     /// Whether this side can send no more on the stream. The flag is only a hint, for readers that
@@ -103,12 +103,12 @@ impl StreamShared {
             end: None,
         };
         let is_sending_over = AtomicBool::new(false);
-        Self { number, is_sending_over, metadata, state: Mutex::new(state) }
+        Self { number, is_sending_over, metadata, state: AsymmetricMutex::new(state) }
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, StreamState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> AsymmetricMutexGuard<'_, StreamState> {
+        self.state.lock()
     }
 
     /// Whether messages may be sent on the stream. The answer is only a hint, because the caller

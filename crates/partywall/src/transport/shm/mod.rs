@@ -52,7 +52,7 @@ use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{Block, PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Doorbell, EpollSet, ForkGuard, PidFd, Socket};
+use partywall_sys::{AsymmetricMutex, Doorbell, EpollSet, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +87,7 @@ pub(crate) struct SharedMemory {
     /// The control page of the peer's region, from which this side reads the peer's words.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
-    releaser: Mutex<Releaser>,
+    releaser: AsymmetricMutex<Releaser>,
     space_waker: Waker,
     /// Blocks of owned reservations that other code dropped without access to the sender. The
     /// sender makes them free again when it needs memory.
@@ -216,7 +216,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         records,
         space,
         control_socket: Mutex::new(ControlSocket::new(limits.segments)),
-        releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
+        releaser: AsymmetricMutex::new(Releaser::new(own.release_ring, own.released)),
         space_waker: Waker::new(&control, word(ASLEEP_ROOM)),
         given_back: Mutex::default(),
         limits,
@@ -356,7 +356,7 @@ impl SharedMemory {
         }
         #[cfg(shuttle)]
         switch_point();
-        let mut releaser = lock(&self.releaser);
+        let mut releaser = self.releaser.lock();
         releaser.release(block);
         count();
         drop(releaser);

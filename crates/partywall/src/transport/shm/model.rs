@@ -24,7 +24,7 @@ use partywall_layout::RingSize;
 use partywall_layout::segment::{ASLEEP_ROOM, PAGE_BYTES, RELEASED, SENDING_COUNTERS, sending};
 use partywall_ring::mem::pair as memory_pair;
 use partywall_ring::{Releaser, Waker};
-use partywall_sys::{ForkGuard, Socket};
+use partywall_sys::{AsymmetricMutex, ForkGuard, Socket};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -119,7 +119,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             records: WaitPoint::of_side(side, Sleeping::ForRecords),
             space: WaitPoint::of_side(side, Sleeping::ForSpace),
             control_socket: Mutex::new(ControlSocket::new(0)),
-            releaser: Mutex::new(Releaser::new(release_ring, released)),
+            releaser: AsymmetricMutex::new(Releaser::new(release_ring, released)),
             space_waker: Waker::new(&control, word(ASLEEP_ROOM)),
             given_back: Mutex::default(),
             limits: agreed(limits),

@@ -250,7 +250,7 @@ impl SegmentMemory {
         // The lock of the release ring is held while a view is dropped. So taking the lock waits
         // until the drop is complete. During the drop the peer may already see the view's block as
         // free, while `returned` does not count the view yet.
-        let _releasing = lock(&self.shm.releaser);
+        let _releasing = self.shm.releaser.lock();
         // ORDER: Relaxed: `returned` is written only under the lock of the release ring, which this
         // thread holds.
         self.returned.load(Ordering::Relaxed)
