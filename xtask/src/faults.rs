@@ -337,6 +337,14 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a sender that waits for room takes its snapshot after its failed attempt to send, not
     // before. Effect: the sender overlooks room that was freed between the two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
+    // Faults: a user that leaves credit to its driver does not look whether the driver sleeps, or
+    // the driver sleeps without looking for such credit. Effect: the peer waits for the credit for
+    // ever.
+    fault("no_look_after_deferring", &[shuttle("races::credit_left_to_the_driver_is_reported")]),
+    fault(
+        "no_look_for_deferred_credit",
+        &[shuttle("races::credit_left_to_the_driver_is_reported")],
+    ),
     // Fault: an owned reservation that is dropped does not notify its sender. Effect: a sender that
     // waits for memory is not woken.
     fault(

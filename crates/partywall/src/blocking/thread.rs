@@ -35,7 +35,8 @@ pub(super) fn start(
     established: Established,
     config: &Config,
 ) -> io::Result<(Handle, Arc<ThreadHandle>)> {
-    let (shared, driver) = Driver::new(established, config);
+    let (shared, mut driver) = Driver::new(established, config);
+    driver.defer_credit();
     let handle = Handle::new(shared);
     let waker_target = Arc::new(ThreadWaker { doorbell: Doorbell::new()? });
     let mut task = DriverThread {

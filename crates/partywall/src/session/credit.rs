@@ -11,8 +11,8 @@
 //!
 //! The counters are totals since the stream was opened; the module only computes. The receiver's
 //! `reported` is never behind the sender's `credited`, so a receiver never refuses a message that
-//! an honest sender may begin. The receiver reports at least every half window, so a sender whose
-//! messages were all taken may begin any message.
+//! an honest sender may begin. The receiver reports due credit before it waits (SPEC 11.4), so a
+//! sender whose messages were all taken may then begin any message.
 
 use partywall_layout::Violation;
 use partywall_layout::record_ring::{HEADER_BYTES, footprint};

@@ -50,6 +50,15 @@ pub(crate) struct Driver {
     /// it wakes the driver for something other than a record, such as room.
     is_service_due: bool,
     is_over: bool,
+    /// Whether users may leave due credit to the driver while it is awake.
+    defers_credit: bool,
+    /// Whether users of the session take the driver for awake.
+    is_awake: bool,
+    /// Turns without records, and records, since a turn last reported deferred credit.
+    idle_turns: u32,
+    records: usize,
+    /// Number of streams with deferred credit in that turn, at least 1.
+    deferred: usize,
     /// The time until which a driver that closes its connection may wait for the peer; `None`
     /// before the driver closes.
     closing_until: Option<Instant>,
@@ -98,6 +107,13 @@ pub(crate) enum Closing {
 /// Most records that one turn handles, so that other tasks of the runtime can run on the thread.
 const TURN_RECORDS: usize = 256;
 
+/// Turns without records after which a driver that does not sleep reports deferred credit.
+const DEFERRED_TURNS: u32 = 64;
+
+/// Records for each stream with deferred credit after which the driver reports that credit. Looking
+/// at a stream may transfer a cache line, so it must be rare in comparison to the records.
+const DEFERRED_RECORDS: usize = 8;
+
 /// Upper bound of the time that an ended session waits for a socket to accept its last record.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
 
@@ -118,10 +134,21 @@ impl Driver {
             linger: config.linger,
             is_service_due: true,
             is_over: false,
+            defers_credit: false,
+            is_awake: false,
+            idle_turns: 0,
+            records: 0,
+            deferred: 1,
             closing_until: None,
             is_outbox_closed: false,
         };
         (shared, driver)
+    }
+
+    /// Lets users of the session leave due credit to the driver while the driver is awake. The
+    /// caller promises to run the driver, until it sleeps, without a call of the application.
+    pub(crate) const fn defer_credit(&mut self) {
+        self.defers_credit = true;
     }
 
     /// Makes users of the session call `waker` from now on, and notes whether one has called the
@@ -141,6 +168,7 @@ impl Driver {
         if self.is_over {
             return Turn::Over;
         }
+        self.note_turn();
         let mut count = 0;
         let met = loop {
             if count == TURN_RECORDS {
@@ -155,6 +183,8 @@ impl Driver {
         if let Err(error) = met {
             return self.finish(error);
         }
+        self.idle_turns += u32::from(count == 0);
+        self.records += count;
         if self.is_service_due {
             self.service();
             if self.shared.check().is_err() || self.shared.is_abandoned() {
@@ -174,6 +204,19 @@ impl Driver {
             Ok(false) => Turn::Idle,
             Ok(true) => Turn::Busy,
             Err(fault) => self.fail(fault),
+        }
+    }
+
+    /// Notes that the driver is awake, and now and then reports deferred credit.
+    #[inline]
+    fn note_turn(&mut self) {
+        if self.defers_credit && !std::mem::replace(&mut self.is_awake, true) {
+            self.shared.deferred_credit.0.driver_wakes();
+        }
+        let is_due = self.records >= DEFERRED_RECORDS * self.deferred;
+        if is_due || self.idle_turns >= DEFERRED_TURNS {
+            (self.idle_turns, self.records) = (0, 0);
+            self.deferred = self.shared.report_deferred_credit().max(1);
         }
     }
 
@@ -243,6 +286,12 @@ impl Driver {
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
         if self.wire.arm(quiet)? {
             return Ok(Sleep::No);
+        }
+        if std::mem::take(&mut self.is_awake) {
+            self.shared.deferred_credit.0.driver_sleeps();
+            if !seeded_fault("no_look_for_deferred_credit") {
+                self.shared.report_deferred_credit();
+            }
         }
         let mut outbox = self.shared.outbox();
         if !outbox.wants_room() {
@@ -389,6 +438,9 @@ impl Driver {
 
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
+        let deferred = &self.shared.deferred_credit.0;
+        deferred.driver_sleeps();
+        deferred.take().for_each(drop);
         let slots =
             std::mem::take(&mut self.own).into_iter().chain(std::mem::take(&mut self.theirs));
         for slot in slots {
@@ -440,7 +492,7 @@ mod tests {
     use crate::session::SeatHold;
     use crate::session::outbox::Outbox;
     use crate::session::stream::StreamShared;
-    use crate::session::{Handle, Opening, RecvHalf};
+    use crate::session::{Handle, Opening, RecvHalf, SendHalf, StreamSendError};
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
     use partywall_layout::stream::{GoAwayBody, ResetBody, SESSION};
@@ -656,6 +708,100 @@ mod tests {
             assert_eq!(their_shared.check().is_ok(), is_stopped);
         }
     }
+
+    /// Input: a user answers a message, takes the next one, which uses up the credit, and does
+    /// nothing more; the driver never sleeps. Expected: no credit is reported at once, a later turn
+    /// of the driver reports it, and an answer before that carries it.
+    #[test]
+    fn driver_that_never_sleeps_reports_deferred_credit() {
+        for answers_again in [false, true] {
+            let mut stream = AnsweredStream::open(true);
+            stream.take_next();
+            assert!(!stream.has_credit(), "no credit is reported yet");
+            if answers_again {
+                stream.answer();
+            } else {
+                (0..=DEFERRED_TURNS).for_each(|_| assert_eq!(stream.drivers[1].turn(), Turn::Idle));
+            }
+            assert!(stream.has_credit(), "answers again: {answers_again}");
+        }
+    }
+
+    /// Input: as before, but an event loop runs the driver, or the answer could not be sent.
+    /// Expected: the credit is reported at once.
+    #[test]
+    fn credit_waits_only_for_an_answer_and_a_driver_that_runs_by_itself() {
+        let mut stream = AnsweredStream::open(false);
+        stream.take_next();
+        assert!(stream.has_credit());
+        let mut stream = AnsweredStream::open(true);
+        let longest = usize::try_from(stream.drivers[1].message_max).unwrap();
+        let context = Context::from_waker(Waker::noop());
+        let sent = stream.answering.0.poll_send_whole(&context, &vec![3; longest + 1]);
+        assert!(matches!(sent, Poll::Ready(Err(StreamSendError::TooLarge(_)))), "{sent:?}");
+        stream.take_next();
+        assert!(stream.has_credit());
+    }
+
+    /// A stream on which one side sends messages that use up the credit, and the other side has
+    /// answered the first of them.
+    struct AnsweredStream {
+        drivers: [Driver; 2],
+        asking: (SendHalf, RecvHalf),
+        answering: (SendHalf, RecvHalf),
+        _sessions: [Handle; 2],
+    }
+
+    impl AnsweredStream {
+        fn open(defers_credit: bool) -> Self {
+            let [(shared, driver), (their_shared, mut theirs)] =
+                pair(TransportPolicy::SharedMemory);
+            if defers_credit {
+                theirs.defer_credit();
+            }
+            let sessions = [Handle::new(shared), Handle::new(their_shared)];
+            let context = Context::from_waker(Waker::noop());
+            let opened = sessions[0].poll_open(&context, b"", &mut Opening::default());
+            let Poll::Ready(Ok(asking)) = opened else { panic!("{opened:?}") };
+            while theirs.turn() == Turn::Busy {}
+            let Poll::Ready(Ok(Some(answering))) = sessions[1].poll_accept(&context) else {
+                panic!("nothing was opened")
+            };
+            let mut stream =
+                Self { drivers: [driver, theirs], asking, answering, _sessions: sessions };
+            stream.take_next();
+            stream.answer();
+            stream
+        }
+
+        /// Sends a long message, which needs credit, and takes it.
+        fn take_next(&mut self) {
+            let context = Context::from_waker(Waker::noop());
+            assert!(self.has_credit());
+            while self.drivers[1].turn() == Turn::Busy {}
+            let taken = self.answering.1.poll_recv(&context);
+            assert!(matches!(taken, Poll::Ready(Ok(Some(_)))), "{taken:?}");
+        }
+
+        fn answer(&mut self) {
+            let context = Context::from_waker(Waker::noop());
+            assert!(self.answering.0.poll_send(&context, &[2; 100]).is_ready());
+        }
+
+        /// Attempts to send a long message. Returns whether there was credit.
+        fn has_credit(&mut self) -> bool {
+            let context = Context::from_waker(Waker::noop());
+            while self.drivers[0].turn() == Turn::Busy {}
+            let sent = self.asking.0.poll_send(&context, &[1; LONG]);
+            if sent.is_pending() {
+                self.asking.0.give_back();
+            }
+            sent.is_ready()
+        }
+    }
+
+    /// Length of a message that uses up the credit of a stream.
+    const LONG: usize = 512 << 10;
 
     /// Input: a user that waits for room unlocks the outbox and has not yet woken the driver; the
     /// driver finds room in between. Expected: the driver wakes the user, instead of turning for

@@ -384,6 +384,7 @@ impl SendHalf {
                 shared.settle(flushed);
                 return unready.map(Err);
             }
+            state.has_answered = true;
             if flushed.is_ok() {
                 credit = early.or_else(|| state.take_credit());
             }
@@ -475,6 +476,8 @@ fn unsent(
     error: NotSent,
 ) -> Attempted {
     let is_full = matches!(error, NotSent::Full);
+    // A message that was not sent carries no credit.
+    stream.lock().has_answered = false;
     let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
         // The user that sends is registered as waiting before pending records are flushed.
@@ -623,16 +626,25 @@ impl RecvHalf {
         // Taking the message frees credit for the peer. This side's next message of the stream
         // carries that credit, or a record does before this side waits. If this side's sender
         // already waits for credit itself, it sends no message, and the peer may wait for exactly
-        // this credit: then the record is sent now.
+        // this credit: then the record is sent now. It is also sent if the credit is overdue,
+        // unless a message is likely to follow soon because this side has answered the last one.
         state.credit_pending |= state.recv_credit.took(cost(message.len()));
         let awaits_credit = state.sender.is_some() && !seeded_fault("no_credit_for_a_waiter");
         let is_overdue = state.credit_pending && (awaits_credit || state.recv_credit.is_overdue());
         // Once the application has taken the last message, the pending END of the stream may be
         // written, so the pending records are sent now.
-        let must_report =
-            is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
+        let has_ended = state.queue.is_empty() && state.lifecycle.pending().is_some();
+        let may_defer = std::mem::take(&mut state.has_answered)
+            && !awaits_credit
+            && !has_ended
+            && self.shared.deferred_credit.0.is_driver_awake();
+        let must_list = is_overdue && may_defer && !std::mem::replace(&mut state.is_deferred, true);
         drop(state);
-        if must_report {
+        if must_list {
+            if !self.shared.deferred_credit.0.add(&self.stream) {
+                self.shared.report_deferred_credit();
+            }
+        } else if has_ended || (is_overdue && !may_defer) {
             self.shared.send_pending(&self.stream);
         }
         Some(message)

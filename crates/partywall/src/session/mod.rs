@@ -20,6 +20,7 @@
 //! now registers a waker.
 
 mod credit;
+mod deferred_credit;
 mod driver;
 mod error;
 mod halves;

@@ -12,6 +12,7 @@
 //! No method blocks: an operation that cannot complete now registers a waker. The modules `tokio`,
 //! `blocking` and `event` turn these operations into futures, blocking calls and events.
 
+use super::deferred_credit::DeferredCredit;
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
 use super::state::{SessionState, wake};
@@ -42,6 +43,7 @@ pub(crate) struct SessionShared {
     outbox: CachePadded<AsymmetricMutex<Outbox>>,
     state: CachePadded<AsymmetricMutex<SessionState>>,
     driver: CachePadded<DriverWakeup>,
+    pub(super) deferred_credit: CachePadded<DeferredCredit>,
     #[cfg(any(feature = "tokio", shuttle))]
     /// The seat of the driver, on tokio; empty where a thread or an event loop keeps the driver to
     /// itself.
@@ -124,6 +126,7 @@ impl SessionShared {
             outbox: CachePadded(AsymmetricMutex::new(Outbox::new(sender))),
             state: CachePadded(AsymmetricMutex::new(state)),
             driver: CachePadded(DriverWakeup::default()),
+            deferred_credit: CachePadded(DeferredCredit::default()),
             #[cfg(any(feature = "tokio", shuttle))]
             seat: OnceLock::new(),
             end: OnceLock::new(),
@@ -267,6 +270,15 @@ impl SessionShared {
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
         self.settle(flushed);
+    }
+
+    /// Reports the deferred credit that no message has carried. Returns the number of streams that
+    /// were listed.
+    pub(super) fn report_deferred_credit(&self) -> usize {
+        let listed = self.deferred_credit.0.take();
+        let count = listed.len();
+        listed.for_each(|stream| self.send_pending(&stream));
+        count
     }
 
     /// Wakes the driver if pending records found no room, and ends the session on a permanent

@@ -67,6 +67,10 @@ pub(crate) struct StreamState {
     pub(crate) is_waiting: bool,
     /// Whether the stream is in the outbox's list of pending records.
     pub(crate) is_listed: bool,
+    /// Whether this side has sent a message since the application last took one.
+    pub(crate) has_answered: bool,
+    /// Whether the stream is in the session's list of streams with deferred credit.
+    pub(crate) is_deferred: bool,
     pub(crate) send_credit: SendCredit,
     /// Waker of the user that waits for credit.
     pub(crate) sender: Option<Waker>,
@@ -98,6 +102,8 @@ impl StreamShared {
             credit_pending: false,
             is_waiting: !is_opener,
             is_listed: false,
+            has_answered: false,
+            is_deferred: false,
             receiver: None,
             sender: None,
             end: None,

@@ -20,7 +20,7 @@ pub(crate) use once::OnceLock;
 #[cfg(not(shuttle))]
 pub(crate) use partywall_sys::{AsymmetricMutex, AsymmetricMutexGuard};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::AtomicBool;
+pub(crate) use shuttle::sync::atomic::{AtomicBool, fence};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(shuttle))]
@@ -29,7 +29,7 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::atomic::AtomicBool;
+pub(crate) use std::sync::atomic::{AtomicBool, fence};
 #[cfg(all(feature = "tokio", not(shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 

@@ -38,7 +38,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Sleep as Timer, sleep};
 
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
-    let (shared, driver) = Driver::new(established, config);
+    let (shared, mut driver) = Driver::new(established, config);
+    driver.defer_credit();
     let handle = Handle::new(shared);
     let bed = Bed {
         records: watch_readable(driver.records_descriptor())?,

@@ -5,7 +5,8 @@
 //! ```text
 //!   room       the driver finds room before its waiter has woken the driver;
 //!              one of two waiters gives up; senders give up messages in fragments
-//!   credit     a message carries credit while other credit is sent in a record of its own
+//!   credit     a message carries credit while other credit is sent in a record of its own;
+//!              a user leaves credit to its driver while the driver goes to sleep
 //!   numbers    a stream reuses a number after END; the peer answers a stream immediately
 //! ```
 //!
@@ -156,6 +157,38 @@ fn credit_both_ways() {
 #[test]
 fn credit_of_messages_is_never_older_than_reported() {
     explore(1600, credit_both_ways);
+}
+
+/// Race: a user has answered a message, takes the next one, and neither answers nor asks for more.
+/// So it leaves the credit of that message to its driver, which may be about to sleep. Expected:
+/// the peer gets the credit that its next message needs.
+fn credit_left_to_the_driver() {
+    let (mut chance, setup) = random();
+    let window = chance.pick(&[0, 64, 128]);
+    let sides = Sides::connect(Setup { window, ..setup });
+    let (mut our_send, our_recv) = open(&sides.handles[0], 0).unwrap();
+    let (mut their_send, their_recv) = accept_one(&sides.handles[1]);
+    let asking = thread::spawn(move || {
+        send(&mut our_send, &pattern(150, 0)).unwrap();
+        assert_eq!(recv_one(&our_recv), [1]);
+        send(&mut our_send, &pattern(150, 2)).unwrap();
+        send(&mut our_send, &pattern(150, 3)).unwrap();
+    });
+    let answering = thread::spawn(move || {
+        assert!(recv_one(&their_recv) == pattern(150, 0));
+        send(&mut their_send, &[1]).unwrap();
+        assert!(recv_one(&their_recv) == pattern(150, 2));
+        asking.join().unwrap();
+        assert!(recv_one(&their_recv) == pattern(150, 3));
+        assert!(matches!(recv(&their_recv), Ok(None)));
+    });
+    join([answering]);
+    close(sides);
+}
+
+#[test]
+fn credit_left_to_the_driver_is_reported() {
+    explore(1600, credit_left_to_the_driver);
 }
 
 /// Race: only one stream may be open at a time, so each stream reuses the number of the one before.

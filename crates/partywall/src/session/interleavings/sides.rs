@@ -77,8 +77,9 @@ impl Sides {
         let driven = ends.map(|end| {
             let (side, is_acceptor) = (Arc::clone(&end.side), index == 1);
             index += 1;
-            let (shared, driver) =
+            let (shared, mut driver) =
                 Driver::new(established(end, setup, is_acceptor), &config(setup));
+            driver.defer_credit();
             (Handle::new(shared), thread::spawn(move || drive(driver, &side, setup.front)))
         });
         let [(ours, our_driver), (theirs, their_driver)] = driven;
