@@ -345,6 +345,12 @@ pub const REGISTRY: &[Fault] = &[
         "no_look_for_deferred_credit",
         &[shuttle("races::credit_left_to_the_driver_is_reported")],
     ),
+    // Fault: a driver whose turns all find records reports no deferred credit. Effect: the peer
+    // waits for the credit as long as other streams are busy.
+    fault(
+        "no_report_while_busy",
+        &[unit("partywall", "driver::tests::driver_that_is_always_busy_reports_deferred_credit")],
+    ),
     // Fault: an owned reservation that is dropped does not notify its sender. Effect: a sender that
     // waits for memory is not woken.
     fault(

@@ -107,8 +107,8 @@ impl RecvCredit {
         unreported > 0 && unreported >= self.window / 2
     }
 
-    /// Whether the application has taken so much since the last report that a CREDIT record must be
-    /// sent now, without waiting for a message that carries the credit.
+    /// Whether the application has taken so much since the last report that a CREDIT record is sent
+    /// now, unless the credit is deferred (decision 0063).
     #[inline]
     pub(crate) const fn is_overdue(&self) -> bool {
         self.taken - self.reported > self.window / 4 * 3

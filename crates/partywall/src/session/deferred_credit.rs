@@ -3,8 +3,8 @@
 //! (SPEC 11.4, decision 0063).
 //!
 //! ```text
-//!   user    takes a message ─▶ lists the stream ─▶ fence ─▶ the driver sleeps? it reports the
-//!                                                           credit itself
+//!   user    takes a message ─▶ lists the stream ─▶ fence ─▶ if the driver sleeps, the user
+//!                                                           reports the credit itself
 //!   driver  goes to sleep: notes that it sleeps ─▶ fence ─▶ reports the credit of listed streams
 //!           awake: reports it after eight records for each listed stream, or 64 turns
 //!   sender  of a listed stream: its message carries the credit, and nothing is left to report
@@ -42,7 +42,6 @@ impl DeferredCredit {
         // ORDER: SeqCst, against the fence in `driver_sleeps`: the stream is listed before this
         // thread looks whether the driver is awake.
         fence(Ordering::SeqCst);
-        // The two fences order the accesses.
         self.is_driver_awake() || seeded_fault("no_look_after_deferring")
     }
 
@@ -51,9 +50,9 @@ impl DeferredCredit {
         Listed { streams: std::mem::take(&mut *self.streams.lock()), list: self }
     }
 
-    /// Whether the driver is awake. The answer is only a hint: [`add`](Self::add) asks again.
+    /// Whether the driver is awake: only a hint, unless the caller has executed the fence of `add`.
     pub(super) fn is_driver_awake(&self) -> bool {
-        // ORDER: Relaxed: only a hint.
+        // ORDER: Relaxed: the fence in `add` and that in `driver_sleeps` order the accesses.
         self.is_driver_awake.load(Ordering::Relaxed)
     }
 

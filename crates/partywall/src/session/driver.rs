@@ -146,7 +146,8 @@ impl Driver {
     }
 
     /// Lets users of the session leave due credit to the driver while the driver is awake. The
-    /// caller promises to run the driver, until it sleeps, without a call of the application.
+    /// caller promises to run the driver until it sleeps, without a call of the application, as far
+    /// as a runtime runs the caller.
     pub(crate) const fn defer_credit(&mut self) {
         self.defers_credit = true;
     }
@@ -183,8 +184,10 @@ impl Driver {
         if let Err(error) = met {
             return self.finish(error);
         }
-        self.idle_turns += u32::from(count == 0);
-        self.records += count;
+        if self.defers_credit {
+            self.idle_turns += u32::from(count == 0);
+            self.records += count;
+        }
         if self.is_service_due {
             self.service();
             if self.shared.check().is_err() || self.shared.is_abandoned() {
@@ -210,10 +213,14 @@ impl Driver {
     /// Notes that the driver is awake, and now and then reports deferred credit.
     #[inline]
     fn note_turn(&mut self) {
-        if self.defers_credit && !std::mem::replace(&mut self.is_awake, true) {
+        if !self.defers_credit {
+            return;
+        }
+        if !std::mem::replace(&mut self.is_awake, true) {
             self.shared.deferred_credit.0.driver_wakes();
         }
-        let is_due = self.records >= DEFERRED_RECORDS * self.deferred;
+        let is_due = self.records >= DEFERRED_RECORDS * self.deferred
+            && !seeded_fault("no_report_while_busy");
         if is_due || self.idle_turns >= DEFERRED_TURNS {
             (self.idle_turns, self.records) = (0, 0);
             self.deferred = self.shared.report_deferred_credit().max(1);
@@ -438,6 +445,7 @@ impl Driver {
 
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
+        // No credit is reported any more, so users defer none, and the list keeps no stream alive.
         let deferred = &self.shared.deferred_credit.0;
         deferred.driver_sleeps();
         deferred.take().for_each(drop);
@@ -727,7 +735,23 @@ mod tests {
         }
     }
 
-    /// Input: as before, but an event loop runs the driver, or the answer could not be sent.
+    /// Input: as before, but each turn of the driver finds a record of another stream. Expected:
+    /// the driver reports the credit all the same.
+    #[test]
+    fn driver_that_is_always_busy_reports_deferred_credit() {
+        let context = Context::from_waker(Waker::noop());
+        let mut stream = AnsweredStream::open(true);
+        let other = stream.sessions[0].poll_open(&context, b"", &mut Opening::default());
+        let Poll::Ready(Ok((mut other, _recv))) = other else { panic!("{other:?}") };
+        stream.take_next();
+        for _ in 0..=DEFERRED_RECORDS {
+            assert!(other.poll_send(&context, &[4]).is_ready());
+            assert_eq!(stream.drivers[1].turn(), Turn::Busy);
+        }
+        assert!(stream.has_credit());
+    }
+
+    /// Input: as before, but an event loop runs the driver, or a further answer could not be sent.
     /// Expected: the credit is reported at once.
     #[test]
     fn credit_waits_only_for_an_answer_and_a_driver_that_runs_by_itself() {
@@ -749,7 +773,7 @@ mod tests {
         drivers: [Driver; 2],
         asking: (SendHalf, RecvHalf),
         answering: (SendHalf, RecvHalf),
-        _sessions: [Handle; 2],
+        sessions: [Handle; 2],
     }
 
     impl AnsweredStream {
@@ -767,8 +791,7 @@ mod tests {
             let Poll::Ready(Ok(Some(answering))) = sessions[1].poll_accept(&context) else {
                 panic!("nothing was opened")
             };
-            let mut stream =
-                Self { drivers: [driver, theirs], asking, answering, _sessions: sessions };
+            let mut stream = Self { drivers: [driver, theirs], asking, answering, sessions };
             stream.take_next();
             stream.answer();
             stream

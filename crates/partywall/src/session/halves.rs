@@ -627,7 +627,8 @@ impl RecvHalf {
         // carries that credit, or a record does before this side waits. If this side's sender
         // already waits for credit itself, it sends no message, and the peer may wait for exactly
         // this credit: then the record is sent now. It is also sent if the credit is overdue,
-        // unless a message is likely to follow soon because this side has answered the last one.
+        // unless a message is likely to follow soon, because this side has answered the last one,
+        // and the driver is awake.
         state.credit_pending |= state.recv_credit.took(cost(message.len()));
         let awaits_credit = state.sender.is_some() && !seeded_fault("no_credit_for_a_waiter");
         let is_overdue = state.credit_pending && (awaits_credit || state.recv_credit.is_overdue());

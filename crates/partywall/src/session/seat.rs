@@ -17,7 +17,7 @@
 //! awake, and no longer notifies it. So the user wakes the task, which arms itself again.
 
 use super::driver::Driver;
-use super::shared::{SessionShared, TakeRecords, Taken};
+use super::shared::{SessionShared, TakeRecords, Taken, WakeOnPanic};
 use super::sync::{Mutex, MutexGuard, PoisonError};
 use partywall_layout::seeded_fault;
 use std::sync::{Arc, Weak};
@@ -112,18 +112,6 @@ impl Drop for SeatHold {
     }
 }
 
-/// Wakes the task of the session if the user that takes records panics, as a waker may. The task
-/// then ends the session.
-struct OnPanic<'a>(&'a SessionShared);
-
-impl Drop for OnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.wake_driver();
-        }
-    }
-}
-
 impl SessionShared {
     /// Takes the records that have arrived for any stream of the session, for a user that found
     /// none of its own. Returns whether the user should look again.
@@ -132,7 +120,8 @@ impl SessionShared {
             return false;
         }
         let Some(seat) = self.seat.get().and_then(Weak::upgrade) else { return false };
-        let on_panic = OnPanic(self);
+        // The task then ends the session.
+        let on_panic = WakeOnPanic(self);
         let taken = seat.take_records();
         drop(on_panic);
         if taken.must_wake {

@@ -6,7 +6,8 @@
 //!   Handle, SendHalf, RecvHalf ──▶ SessionShared ◀── Driver
 //!                                   ├─ outbox   one thread at a time writes
 //!                                   ├─ state    numbers, new streams, streams to accept
-//!                                   └─ driver   its waker, for users that need room
+//!                                   ├─ driver   its waker, for users that need room
+//!                                   └─ deferred_credit   streams whose credit waits for an answer
 //! ```
 //!
 //! No method blocks: an operation that cannot complete now registers a waker. The modules `tokio`,
@@ -275,6 +276,8 @@ impl SessionShared {
     /// Reports the deferred credit that no message has carried. Returns the number of streams that
     /// were listed.
     pub(super) fn report_deferred_credit(&self) -> usize {
+        // The streams that are listed again after a panic are left to the driver, which may sleep.
+        let _on_panic = WakeOnPanic(self);
         let listed = self.deferred_credit.0.take();
         let count = listed.len();
         listed.for_each(|stream| self.send_pending(&stream));
@@ -620,6 +623,17 @@ impl SessionShared {
         let wakers = state.others.take();
         drop(state);
         wake(wakers);
+    }
+}
+
+/// Wakes the driver if its user panics, as a waker that the user calls may.
+pub(super) struct WakeOnPanic<'a>(pub(super) &'a SessionShared);
+
+impl Drop for WakeOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.wake_driver();
+        }
     }
 }
 

@@ -67,7 +67,8 @@ pub(crate) struct StreamState {
     pub(crate) is_waiting: bool,
     /// Whether the stream is in the outbox's list of pending records.
     pub(crate) is_listed: bool,
-    /// Whether this side has sent a message since the application last took one.
+    /// Whether this side has sent a message since the application last took one, and no later
+    /// attempt to send has failed.
     pub(crate) has_answered: bool,
     /// Whether the stream is in the session's list of streams with deferred credit.
     pub(crate) is_deferred: bool,
