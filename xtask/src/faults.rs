@@ -767,7 +767,9 @@ mod tests {
         assert_eq!(of("link", LIBRARY), Some(vec![]));
         assert_eq!(of("ring", "ring"), Some(vec!["double_release", "forged_words"]));
         assert_eq!(of("partywall", "hostile"), Some(vec!["moves"]));
-        assert_eq!(of("ring", LIBRARY), None);
+        let of_mutex = "mutex_word::tests::waiter_without_a_barrier_ends_its_sleep_by_itself";
+        assert_eq!(of("ring", LIBRARY), Some(vec![of_mutex]));
+        assert_eq!(of("layout", LIBRARY), None);
         let unit_tests = of("partywall", LIBRARY).expect("rows name unit tests");
         assert!(unit_tests.iter().all(|path| path.starts_with("driver::")), "{unit_tests:?}");
     }
