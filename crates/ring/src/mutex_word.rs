@@ -14,7 +14,7 @@
 //!                                             S6  waiters −= 1
 //! ```
 //!
-//! No thread sleeps beside an unlocked mutex. Of U2 and S2, one comes first. If U2 is first, S5
+//! No thread sleeps while the mutex is unlocked. Of U2 and S2, one comes first. If U2 is first, S5
 //! sees U1, and S does not sleep. If S2 is first, U3 sees S1, and H goes on to U4. Then of U4 and
 //! S4, one comes first, too: either S5 sees U1, or U5 sees S3, and H wakes S.
 //!

@@ -34,24 +34,6 @@ pub struct Report {
     pub metrics: BTreeMap<String, u64>,
 }
 
-impl Report {
-    /// Number of streams whose only fault is that shmipc-go took a written answer for unsent. Its
-    /// `Flush` over the socket waits for the end of the write and for the end of the session
-    /// (`waitForSendErr` in session.go of 0.2.0). If the client has the answer and ends the session
-    /// before `Flush` looks, `Flush` may return either. Such a fault is none only if the client has
-    /// received all answers, which the caller checks.
-    pub fn answers_taken_for_unsent(&self) -> u64 {
-        let is_of_flush = |error: &String| {
-            error.starts_with("server, answer ")
-                && error.contains(": flushing ")
-                && error.contains("connection was reset by peer")
-        };
-        let are_all =
-            self.errors.len() as u64 == self.failed && self.errors.iter().all(is_of_flush);
-        if self.peer.starts_with("shmipc-go ") && are_all { self.failed } else { 0 }
-    }
-}
-
 /// A report that many tasks change, protected by a mutex.
 #[derive(Clone, Debug, Default)]
 pub struct SharedReport {
@@ -104,23 +86,3 @@ impl SharedReport {
 }
 
 const ERRORS_MAX: usize = 10;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_answers_that_shmipc_go_could_not_flush_are_taken_for_unsent() {
-        let unsent = "server, answer 8: flushing 100 bytes: connection was reset by peer. local";
-        let count = |peer: &str, failed, errors: &[&str]| {
-            let errors = errors.iter().map(|&error| error.to_owned()).collect();
-            Report { peer: peer.to_owned(), failed, errors, ..Report::default() }
-                .answers_taken_for_unsent()
-        };
-        assert_eq!(count("shmipc-go 0.2.0", 1, &[unsent]), 1);
-        assert_eq!(count("shmipc-go 0.2.0", 0, &[]), 0);
-        assert_eq!(count("shmipc-go 0.2.0", 2, &[unsent]), 0);
-        assert_eq!(count("shmipc-go 0.2.0", 2, &[unsent, "server, request 8: cut short"]), 0);
-        assert_eq!(count("ours", 1, &[unsent]), 0);
-    }
-}

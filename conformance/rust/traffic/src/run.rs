@@ -40,6 +40,12 @@ pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
     if let Err(error) = driver.drive().await {
         report.fail(&error);
     }
+    if driver.options.small_region && driver.options.mode == ModeName::Echo {
+        // `Flush` of shmipc-go over the socket waits for the end of the write and for the end of
+        // the session, and may return either (`waitForSendErr` in session.go of 0.2.0). So the
+        // session lives on until the server's last `Flush` has returned.
+        tokio::time::sleep(FLUSH_TIME).await;
+    }
     let metrics = match Arc::into_inner(driver.client) {
         Some(client) => client.close().await,
         None => Vec::new(),
@@ -355,6 +361,9 @@ async fn send_ahead<S: Sender>(mut sender: S, plan: Plan, room: Arc<Semaphore>) 
     }
     Ok(sender)
 }
+
+/// Time in which a `Flush` returns whose bytes have arrived, also on a busy machine.
+const FLUSH_TIME: Duration = Duration::from_millis(300);
 
 /// Sizes in bytes of the pieces in which answers are read. They are unrelated to the sizes of
 /// requests and slices, so pieces end at any place within both.

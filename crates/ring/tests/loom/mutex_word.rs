@@ -81,10 +81,10 @@ impl Lock {
     }
 }
 
-#[test]
-fn waiter_is_woken() {
-    explore("waiter_is_woken", 6, || {
-        let lock = Lock::new(false);
+/// Two threads lock the mutex, one twice and the other once.
+fn explore_two_threads(name: &str, has_known_waiter: bool) {
+    explore(name, 6, move || {
+        let lock = Lock::new(has_known_waiter);
         let other = {
             let lock = Arc::clone(&lock);
             thread::spawn(move || lock.enter())
@@ -96,17 +96,13 @@ fn waiter_is_woken() {
 }
 
 #[test]
+fn waiter_is_woken() {
+    explore_two_threads("waiter_is_woken", false);
+}
+
+#[test]
 fn known_waiter_is_woken() {
-    explore("known_waiter_is_woken", 6, || {
-        let lock = Lock::new(true);
-        let other = {
-            let lock = Arc::clone(&lock);
-            thread::spawn(move || lock.enter())
-        };
-        lock.enter();
-        lock.enter();
-        other.join().unwrap();
-    });
+    explore_two_threads("known_waiter_is_woken", true);
 }
 
 #[test]
