@@ -178,7 +178,7 @@ impl Slab {
         self.hand_out(chunk, len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn hand_out(&mut self, chunk: u32, len: usize) -> Option<Block> {
         let this = &mut self.chunks[chunk as usize];
         this.is_free = false;
@@ -191,7 +191,7 @@ impl Slab {
 
     /// Reserves a block of `len` bytes without a search, in a recently freed chunk of that size.
     /// Returns `None` if there is no such chunk, or too many blocks are in use.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn allocate_recent(&mut self, len: usize) -> Option<Block> {
         if self.reserved >= self.idle.len() {

@@ -12,6 +12,7 @@
 //! [`is_zero_copy`](Message::is_zero_copy) says whether the bytes lie in the peer's memory.
 
 use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -39,6 +40,9 @@ enum Payload {
 }
 
 impl Message {
+    const EMPTY: Self =
+        Self { payload: Payload::Short { len: 0, words: [0; SHORT_MAX / 8] }, advanced: 0 };
+
     #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Self {
         if bytes.len() > SHORT_MAX {
@@ -51,6 +55,21 @@ impl Message {
             words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
         }
         message
+    }
+
+    /// Appends a message with a copy of `bytes` to `queue`. A short message is copied to its place
+    /// in the queue at once.
+    #[inline]
+    pub(crate) fn push_copied(queue: &mut VecDeque<Self>, bytes: &[u8]) {
+        if bytes.len() > SHORT_MAX {
+            queue.push_back(Self::from_vec(bytes.to_vec()));
+            return;
+        }
+        queue.push_back(Self::EMPTY);
+        if let Some(Self { payload: Payload::Short { len, words }, .. }) = queue.back_mut() {
+            *len = bytes.len();
+            words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        }
     }
 
     pub(crate) const fn from_vec(bytes: Vec<u8>) -> Self {
@@ -279,6 +298,12 @@ mod tests {
             assert_eq!(Message::copied(&bytes), bytes);
             assert_eq!(Message::copied(&bytes).into_vec(), bytes);
             assert_eq!(Bytes::from(Message::copied(&bytes)), bytes);
+            let mut queue = VecDeque::from([Message::copied(b"first")]);
+            Message::push_copied(&mut queue, &bytes);
+            assert_eq!(
+                (&queue[0], &queue[1]),
+                (&Message::copied(b"first"), &Message::copied(&bytes))
+            );
         }
     }
 

@@ -12,6 +12,7 @@ use crate::transport::shm::ShmReceiver;
 use crate::transport::socket::SocketReceiver;
 use crate::transport::{Found, TransportReceiver, Waited};
 use partywall_wait::{Spinner, Wait};
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -462,6 +463,27 @@ impl AnyReceiver {
             Self::SharedMemory(end) => end.current(),
             Self::Socket(end) => end.current(),
             Self::Protocol(end) => end.current(),
+        }
+    }
+
+    /// Returns the length of the current message in bytes, without a look at the message itself.
+    #[inline]
+    pub(crate) fn current_len(&self) -> usize {
+        match self {
+            Self::SharedMemory(end) => end.current_len(),
+            Self::Socket(end) => end.current_len(),
+            Self::Protocol(end) => end.current_len(),
+        }
+    }
+
+    /// Appends the current message to `queue`. The caller then consumes the message by
+    /// [`done`](Self::done), after it has released its locks.
+    #[inline]
+    pub(crate) fn append_to(&mut self, queue: &mut VecDeque<Message>) {
+        match self {
+            Self::SharedMemory(end) => end.append_to(queue),
+            Self::Socket(end) => end.append_to(queue),
+            Self::Protocol(end) => queue.push_back(end.take()),
         }
     }
 

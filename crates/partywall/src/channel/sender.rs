@@ -570,6 +570,16 @@ impl AnySender {
         }
     }
 
+    /// Whether this end keeps bytes that the socket, or the queue of another protocol, has not
+    /// accepted.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::SharedMemory(_) => false,
+            other => (**other).has_unsent(),
+        }
+    }
+
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::Socket(end) => match end.switch(payload.len())? {

@@ -261,9 +261,7 @@ impl Driver {
     fn step(&mut self) -> Result<bool, SessionError> {
         match self.wire.find(false)? {
             Found::Message => {
-                let (number, credit) = (self.wire.stream(), self.wire.take_credit());
-                let message = self.wire.take();
-                self.deliver(number, message, credit)?;
+                self.deliver()?;
                 Ok(true)
             }
             Found::Control(record) => {
@@ -322,8 +320,9 @@ impl Driver {
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
         super::state::wake(wakers);
-        if let Err(unsent @ (NotSent::Closed(_) | NotSent::Fault(_))) = flushed {
-            let _ = self.shared.failed(unsent);
+        match flushed {
+            Err(unsent) if unsent.is_final() => drop(self.shared.failed(unsent)),
+            _ => {}
         }
     }
 
@@ -452,7 +451,7 @@ impl Driver {
         let slots =
             std::mem::take(&mut self.own).into_iter().chain(std::mem::take(&mut self.theirs));
         for slot in slots {
-            if let Slot::Open(stream) = slot {
+            if let Slot::Open { stream, .. } = slot {
                 stream.end(&error);
             }
         }
@@ -714,6 +713,42 @@ mod tests {
                 while theirs.turn() == Turn::Busy {}
             }
             assert_eq!(their_shared.check().is_ok(), is_stopped);
+        }
+    }
+
+    /// Input: a message of a stream whose receiver has stopped, or of one that has ended, and then a
+    /// message of another stream. Expected: both are consumed once, and the second one arrives.
+    #[test]
+    fn message_that_is_dropped_is_consumed_once() {
+        for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
+            for (len, has_ended) in [(5, false), (3000, false), (5, true), (3000, true)] {
+                let [(shared, _driver), (their_shared, mut theirs)] = pair(policy);
+                // Each call of `opened` drops a handle of the accepting session.
+                their_shared.add_user(true);
+                let (dropped, stopped) = opened(&shared, &their_shared, &mut theirs);
+                let (kept, recv) = opened(&shared, &their_shared, &mut theirs);
+                if has_ended {
+                    shared.outbox().control(Kind::CloseWrite, dropped.number, &[]).unwrap();
+                    while theirs.turn() == Turn::Busy {}
+                } else {
+                    stopped.stop(1);
+                }
+                let before = theirs.wire.stats().messages;
+                for stream in [&dropped, &kept] {
+                    let mut outbox = shared.outbox();
+                    outbox.send(stream.number, None, |wire| wire.try_send(&vec![7; len])).unwrap();
+                }
+                let busy = (0..10).filter(|_| theirs.turn() == Turn::Busy).count();
+                assert!((1..10).contains(&busy), "{policy:?}, {len}: {busy}");
+                assert_eq!(theirs.wire.stats().messages - before, 2, "{policy:?}, {len}");
+                assert!(their_shared.check().is_ok());
+                let context = Context::from_waker(Waker::noop());
+                let received = recv.poll_recv(&context);
+                assert!(
+                    matches!(&received, Poll::Ready(Ok(Some(message))) if message.len() == len)
+                );
+                assert!(recv.poll_recv(&context).is_pending());
+            }
         }
     }
 

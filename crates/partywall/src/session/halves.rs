@@ -590,9 +590,10 @@ impl RecvHalf {
             lifecycle::Receiving::Open => match &state.end {
                 Some(end) => end.clone().into(),
                 None => {
-                    state.await_message(context);
+                    let replaced = state.await_message(context);
                     let must_report = state.credit_pending;
                     drop(state);
+                    drop(replaced);
                     if must_report {
                         self.shared.send_pending(&self.stream);
                     }
@@ -622,24 +623,25 @@ impl RecvHalf {
     /// is one.
     #[inline]
     fn take(&self, mut state: AsymmetricMutexGuard<'_, StreamState>) -> Option<Message> {
-        let message = state.queue.pop_front()?;
+        let len = state.queue.front()?.len();
         // Taking the message frees credit for the peer. This side's next message of the stream
         // carries that credit, or a record does before this side waits. If this side's sender
         // already waits for credit itself, it sends no message, and the peer may wait for exactly
         // this credit: then the record is sent now. It is also sent if the credit is overdue,
         // unless a message is likely to follow soon, because this side has answered the last one,
         // and the driver is awake.
-        state.credit_pending |= state.recv_credit.took(cost(message.len()));
+        state.credit_pending |= state.recv_credit.took(cost(len));
         let awaits_credit = state.sender.is_some() && !seeded_fault("no_credit_for_a_waiter");
         let is_overdue = state.credit_pending && (awaits_credit || state.recv_credit.is_overdue());
         // Once the application has taken the last message, the pending END of the stream may be
         // written, so the pending records are sent now.
-        let has_ended = state.queue.is_empty() && state.lifecycle.pending().is_some();
+        let has_ended = state.queue.len() == 1 && state.lifecycle.pending().is_some();
         let may_defer = std::mem::take(&mut state.has_answered)
             && !awaits_credit
             && !has_ended
             && self.shared.deferred_credit.0.is_driver_awake();
         let must_list = is_overdue && may_defer && !std::mem::replace(&mut state.is_deferred, true);
+        let message = state.queue.pop_front();
         drop(state);
         if must_list {
             if !self.shared.deferred_credit.0.add(&self.stream) {
@@ -648,7 +650,7 @@ impl RecvHalf {
         } else if has_ended || (is_overdue && !may_defer) {
             self.shared.send_pending(&self.stream);
         }
-        Some(message)
+        message
     }
 
     /// Completes if the stream has a message to receive, or its receiving direction has ended.
@@ -659,7 +661,9 @@ impl RecvHalf {
         if !state.queue.is_empty() || !is_open || state.end.is_some() {
             return Poll::Ready(());
         }
-        state.await_message(context);
+        let replaced = state.await_message(context);
+        drop(state);
+        drop(replaced);
         Poll::Pending
     }
 
@@ -674,8 +678,9 @@ impl RecvHalf {
         state.lifecycle.stop(code);
         state.assembly = None;
         let unread = std::mem::take(&mut state.queue);
+        let waker = state.receiver.give_up();
         drop(state);
-        drop(unread);
+        drop((unread, waker));
         self.shared.send_pending(&self.stream);
     }
 }

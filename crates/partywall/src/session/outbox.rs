@@ -12,7 +12,7 @@
 
 use super::stream::{PendingRecord, StreamShared};
 use crate::channel::AnySender;
-use crate::error::{Closed, Fault};
+use crate::error::Fault;
 use crate::transport::{NotSent, ProgressSnapshot, SpaceWaiter};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
@@ -103,8 +103,14 @@ impl Outbox {
     }
 
     /// Writes the pending records. Returns `Full` if some records could not be written.
+    #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), NotSent> {
-        if self.is_closed || !self.has_pending() {
+        if self.has_pending() { self.flush_pending() } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn flush_pending(&mut self) -> Result<(), NotSent> {
+        if self.is_closed {
             return Ok(());
         }
         if self.room.is_inherited() {
@@ -139,7 +145,7 @@ impl Outbox {
         if self.is_closed {
             // After the record that ends this side's sending direction, a message would count as
             // sent although the peer never receives it.
-            return Err(NotSent::Closed(Closed::Disconnected));
+            return Err(NotSent::Disconnected);
         }
         self.flush()?;
         let mut attempt = |wire: &mut AnySender| {
@@ -147,6 +153,7 @@ impl Outbox {
             attempt(wire)
         };
         match attempt(&mut self.wire) {
+            Ok(()) => Ok(()),
             Err(NotSent::Full) => {
                 let attempted = self.attempt(|outbox| attempt(&mut outbox.wire));
                 self.note(attempted)
@@ -309,7 +316,7 @@ impl Outbox {
     /// sent, notes that waiting for room is pointless.
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
-        if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {
+        if sent.as_ref().is_err_and(NotSent::is_final) {
             self.is_cut_off = true;
         }
         sent

@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::error::SessionError;
 use super::lifecycle::{Arrival, Receiving, Sending};
 use super::stream::{StreamShared, StreamState};
+use crate::channel::AnyReceiver;
 use crate::message::Message;
 use crate::transport::Assembly;
 use partywall_layout::stream::{
@@ -18,59 +19,83 @@ use partywall_layout::stream::{
 };
 use partywall_layout::{Kind, RecordHeader, Violation};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// Length in bytes of the field at the start of a first fragment that holds the message's total
 /// length. The payload follows the field.
 const TOTAL_BYTES: usize = size_of::<u64>();
 
 /// An entry of the driver's table of streams: the state of one stream index.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) enum Slot {
     /// No stream has this index: it was never opened, or has ended and its number is free.
     #[default]
     Never,
     /// The stream is open. Or this side, as the stream's answerer, has ended the stream with the
     /// record END, and the driver has not yet changed the entry to [`Ended`](Self::Ended).
-    Open(Arc<StreamShared>),
+    Open {
+        stream: Arc<StreamShared>,
+        /// The waker that the driver called last for a message of the stream.
+        receiver: Option<Waker>,
+    },
     /// The stream has ended. Records of its opener may still arrive.
     Ended,
 }
 
+impl Slot {
+    const fn open(stream: Arc<StreamShared>) -> Self {
+        Self::Open { stream, receiver: None }
+    }
+
+    /// Whether the entry has a stream that has not ended.
+    fn is_live(&self) -> bool {
+        matches!(self, Self::Open { stream, .. } if !stream.lock().lifecycle.has_ended())
+    }
+}
+
 impl Driver {
-    /// Delivers a whole message to its stream, and the credit that the message carries.
+    /// Delivers the receiver's current message, which is whole, to its stream, and the credit that
+    /// the message carries.
     #[inline]
-    pub(super) fn deliver(
-        &mut self,
-        number: u32,
-        message: Message,
-        credit: Option<u64>,
-    ) -> Result<(), SessionError> {
+    pub(super) fn deliver(&mut self) -> Result<(), SessionError> {
+        let (number, credit) = (self.wire.stream(), self.wire.take_credit());
         let (is_own, at) = self.locate(number)?;
-        let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
+        let Self { own, theirs, wire, .. } = self;
+        let slot = if is_own { &mut own[at] } else { &mut theirs[at] };
+        let Slot::Open { stream, receiver } = slot else {
+            wire.done();
+            return Ok(());
+        };
         let mut state = stream.lock();
         if state.lifecycle.has_ended() {
+            drop(state);
+            wire.done();
             return Ok(());
         }
         if let Some(credited) = credit {
             let received = state.received_credit(number, credited);
-            received.map_err(|violation| self.violated(violation))?;
+            received.map_err(|violation| violated(wire, violation))?;
         }
-        let mut receiver = None;
-        let arrival = state.received_message(number, cost(message.len()));
-        if arrival.map_err(|violation| self.violated(violation))? == Arrival::Keep {
-            state.queue.push_back(message);
-            receiver = state.receiver.take();
+        let arrival = state.received_message(number, cost(wire.current_len()));
+        let is_kept = arrival.map_err(|violation| violated(wire, violation))? == Arrival::Keep;
+        let (mut is_awaited, mut replaced) = (false, None);
+        if is_kept {
+            // The message is copied to its place in the queue at once (decision 0064).
+            wire.append_to(&mut state.queue);
+            (is_awaited, replaced) = state.receiver.claim(receiver);
         }
         // The sender's waker is taken only after the message was checked. If the message is a
         // violation, the end of the session wakes the sender instead.
         let sender = credit.and_then(|_| state.sender.take());
         drop(state);
-        if let Some(receiver) = receiver {
-            receiver.wake();
+        wire.done();
+        if let Some(receiver) = receiver.as_ref().filter(|_| is_awaited) {
+            receiver.wake_by_ref();
         }
         if let Some(sender) = sender {
             sender.wake();
         }
+        drop(replaced);
         Ok(())
     }
 
@@ -83,7 +108,7 @@ impl Driver {
             return self.open(record);
         }
         let (is_own, at) = self.locate(record.stream)?;
-        let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
+        let Slot::Open { stream, .. } = &self.table(is_own)[at] else { return Ok(()) };
         let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
         if record.kind == Kind::Credit && !has_ended {
             // CREDIT is the most frequent of the records that are no messages, and never makes
@@ -100,6 +125,14 @@ impl Driver {
             return Ok(());
         }
         self.shared.send_pending(stream);
+        if matches!(record.kind, Kind::CloseWrite | Kind::Reset) {
+            // Mostly no further message arrives, so the driver forgets the receiver's waker.
+            let Self { own, theirs, .. } = self;
+            if let Slot::Open { receiver, .. } = if is_own { &mut own[at] } else { &mut theirs[at] }
+            {
+                *receiver = None;
+            }
+        }
         Ok(())
     }
 
@@ -145,7 +178,7 @@ impl Driver {
         };
         let has_ended = state.lifecycle.has_ended();
         drop(state);
-        wakers.into_iter().flatten().for_each(std::task::Waker::wake);
+        wakers.into_iter().flatten().for_each(Waker::wake);
         Ok(has_ended)
     }
 
@@ -154,7 +187,7 @@ impl Driver {
         &self,
         record: &RecordHeader,
         state: &mut StreamState,
-    ) -> Result<Option<std::task::Waker>, Violation> {
+    ) -> Result<Option<Waker>, Violation> {
         let bad = |what| Violation::Fragment { position: record.position.0, what };
         let mut from = 0;
         match record.kind {
@@ -231,8 +264,7 @@ impl Driver {
             return Err(self.violated(bad("is beyond the most streams agreed")));
         }
         let at = at as usize;
-        if matches!(self.theirs.get(at), Some(Slot::Open(old)) if !old.lock().lifecycle.has_ended())
-        {
+        if self.theirs.get(at).is_some_and(Slot::is_live) {
             return Err(self.violated(bad("is opened twice")));
         }
         let metadata = if self.shared.is_foreign {
@@ -247,9 +279,9 @@ impl Driver {
         };
         let stream = Arc::new(self.shared.stream(number, false, metadata));
         if at >= self.theirs.len() {
-            self.theirs.resize(at + 1, Slot::Never);
+            self.theirs.resize_with(at + 1, Slot::default);
         }
-        self.theirs[at] = Slot::Open(Arc::clone(&stream));
+        self.theirs[at] = Slot::open(Arc::clone(&stream));
         self.shared.received_open(&stream);
         Ok(())
     }
@@ -317,11 +349,11 @@ impl Driver {
             return Err(self.violated(Violation::Stream { stream: number, what }));
         };
         let (at, is_own) = (at as usize, by_acceptor == self.shared.is_acceptor);
-        if is_own && !matches!(self.own.get(at), Some(Slot::Open(_))) {
+        if is_own && !matches!(self.own.get(at), Some(Slot::Open { .. })) {
             self.add_fresh();
         }
         match self.table(is_own).get(at) {
-            Some(Slot::Open(_) | Slot::Ended) => Ok((is_own, at)),
+            Some(Slot::Open { .. } | Slot::Ended) => Ok((is_own, at)),
             Some(Slot::Never) | None => {
                 let what = "comes without being open";
                 Err(self.violated(Violation::Stream { stream: number, what }))
@@ -340,9 +372,9 @@ impl Driver {
         for stream in fresh {
             let at = index(stream.number).map_or(0, |(at, _)| at as usize);
             if at >= self.own.len() {
-                self.own.resize(at + 1, Slot::Never);
+                self.own.resize_with(at + 1, Slot::default);
             }
-            self.own[at] = Slot::Open(stream);
+            self.own[at] = Slot::open(stream);
         }
     }
 
@@ -367,8 +399,15 @@ impl Driver {
 
     #[cold]
     fn violated(&self, violation: Violation) -> SessionError {
-        SessionError::from(self.wire.violated(violation))
+        violated(&self.wire, violation)
     }
+}
+
+/// Ends the connection because the peer has broken a rule. Returns the reason for the end of the
+/// session.
+#[cold]
+fn violated(wire: &AnyReceiver, violation: Violation) -> SessionError {
+    SessionError::from(wire.violated(violation))
 }
 
 impl StreamState {

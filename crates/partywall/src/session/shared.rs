@@ -211,20 +211,18 @@ impl SessionShared {
 
     /// Handles a permanent error of sending. Returns the reason for which the session is over.
     pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
-        match unsent {
-            NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::from(fault))),
-            // An attempt to send that fails because the peer has closed does not end the session
-            // here. The driver ends the session after it has delivered the messages that arrived
-            // before the close.
-            NotSent::Closed(closed) => {
-                let waiters = self.outbox().take_waiters();
-                wake(waiters);
-                self.wake_driver();
-                return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
-            }
-            // The errors `Full` and `TooLarge` do not end the session. Every caller handles them
-            // itself.
-            NotSent::Full | NotSent::TooLarge(_) => {}
+        // An attempt to send that fails because the peer has closed does not end the session here.
+        // The driver ends the session after it has delivered the messages that arrived before the
+        // close.
+        if let Some(closed) = unsent.closed() {
+            let waiters = self.outbox().take_waiters();
+            wake(waiters);
+            self.wake_driver();
+            return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
+        }
+        // The errors `Full` and `TooLarge` do not end the session. Every caller handles them itself.
+        if let NotSent::Fault(fault) = unsent {
+            self.end(SessionError::Fault(Arc::from(fault)));
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }

@@ -56,8 +56,8 @@ pub(crate) struct Terms {
 pub(crate) struct StreamState {
     /// Received messages that the application has not taken; credit bounds their number.
     pub(crate) queue: VecDeque<Message>,
-    /// Waker of the user that waits for a message.
-    pub(crate) receiver: Option<Waker>,
+    /// The wait of the user for a message.
+    pub(crate) receiver: MessageWait,
     /// A message of which only some fragments have arrived.
     pub(crate) assembly: Option<Box<Assembly>>,
     pub(crate) recv_credit: RecvCredit,
@@ -105,7 +105,7 @@ impl StreamShared {
             is_listed: false,
             has_answered: false,
             is_deferred: false,
-            receiver: None,
+            receiver: MessageWait::default(),
             sender: None,
             end: None,
         };
@@ -192,8 +192,12 @@ impl StreamState {
         self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
-    pub(crate) fn await_message(&mut self, context: &Context<'_>) {
-        register(&mut self.receiver, context);
+    /// Begins the wait of a user for a message. Returns a waker for the caller to drop without a
+    /// lock.
+    #[inline]
+    #[must_use]
+    pub(crate) fn await_message(&mut self, context: &Context<'_>) -> Option<Waker> {
+        self.receiver.begin(context)
     }
 
     pub(crate) fn await_credit(&mut self, context: &Context<'_>) {
@@ -201,9 +205,154 @@ impl StreamState {
     }
 }
 
+/// A user that waits for a message, or has waited for one. The user's waker is kept after its call:
+/// the next wait is mostly one of the same task, which then neither clones nor drops a waker
+/// (decision 0065).
+#[derive(Debug, Default)]
+pub(crate) struct MessageWait {
+    is_waiting: bool,
+    waker: Option<Waker>,
+}
+
+impl MessageWait {
+    /// Begins a wait. Returns the waker of another task that has waited before. The caller drops
+    /// that waker without a lock, because dropping it may run code of the application.
+    #[inline]
+    fn begin(&mut self, context: &Context<'_>) -> Option<Waker> {
+        self.is_waiting = true;
+        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            return None;
+        }
+        self.waker.replace(context.waker().clone())
+    }
+
+    /// Ends the wait, if there is one. Returns the waker to call.
+    pub(crate) fn take(&mut self) -> Option<Waker> {
+        if std::mem::take(&mut self.is_waiting) { self.waker.take() } else { None }
+    }
+
+    /// Ends the wait, if there is one, and stores its waker in `known`, unless it is there already.
+    /// Returns whether there was a wait: then the caller calls `known` without a lock. Also returns
+    /// the waker that `known` was before, which the caller drops without a lock.
+    #[inline]
+    pub(crate) fn claim(&mut self, known: &mut Option<Waker>) -> (bool, Option<Waker>) {
+        if !self.is_waiting {
+            return (false, None);
+        }
+        let replaced = match (&self.waker, &*known) {
+            (Some(waker), Some(known)) if known.will_wake(waker) => None,
+            _ => std::mem::replace(known, self.waker.clone()),
+        };
+        // The wait ends after the waker was cloned: if the clone panics, the end of the session
+        // wakes the user.
+        self.is_waiting = false;
+        (true, replaced)
+    }
+
+    /// Gives up the wait and the waker, which the caller drops without a lock.
+    pub(crate) const fn give_up(&mut self) -> Option<Waker> {
+        self.is_waiting = false;
+        self.waker.take()
+    }
+}
+
 fn register(place: &mut Option<Waker>, context: &Context<'_>) {
     match place {
         Some(waker) => waker.clone_from(context.waker()),
         None => *place = Some(context.waker().clone()),
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    /// A task that counts its wake-ups.
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.wake_by_ref();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn task() -> (Arc<Task>, Waker) {
+        let task = Arc::new(Task::default());
+        (Arc::clone(&task), Waker::from(task))
+    }
+
+    /// Claims the wait as the driver does. Returns whether there was one.
+    fn deliver(wait: &mut MessageWait, known: &mut Option<Waker>) -> bool {
+        let (is_awaited, _replaced) = wait.claim(known);
+        if let Some(known) = known.as_ref().filter(|_| is_awaited) {
+            known.wake_by_ref();
+        }
+        is_awaited
+    }
+
+    #[test]
+    fn task_that_waits_again_clones_no_waker() {
+        let (task, waker) = task();
+        let (mut wait, mut known) = (MessageWait::default(), None);
+        for round in 1..=3 {
+            assert!(wait.begin(&Context::from_waker(&waker)).is_none());
+            assert!(deliver(&mut wait, &mut known));
+            assert_eq!(task.0.load(Ordering::Relaxed), round);
+            // This test, `waker`, the stream and the driver.
+            assert_eq!(Arc::strong_count(&task), 4);
+        }
+        assert!(!deliver(&mut wait, &mut known), "no wait is claimed twice");
+        assert_eq!(task.0.load(Ordering::Relaxed), 3);
+        drop((wait, known));
+        assert_eq!(Arc::strong_count(&task), 2);
+    }
+
+    #[test]
+    fn other_task_that_waits_is_woken_and_the_first_is_forgotten() {
+        let ((first, first_waker), (second, second_waker)) = (task(), task());
+        let (mut wait, mut known) = (MessageWait::default(), None);
+        assert!(wait.begin(&Context::from_waker(&first_waker)).is_none());
+        assert!(deliver(&mut wait, &mut known));
+        assert!(wait.begin(&Context::from_waker(&second_waker)).is_some());
+        assert!(deliver(&mut wait, &mut known));
+        assert_eq!(first.0.load(Ordering::Relaxed), 1);
+        assert_eq!(second.0.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&first), 2);
+    }
+
+    #[test]
+    fn look_without_waiting_does_not_keep_the_next_wait_from_its_waker() {
+        let (task, waker) = task();
+        let (mut wait, mut known) = (MessageWait::default(), None);
+        for _ in 0..2 {
+            drop(wait.begin(&Context::from_waker(Waker::noop())));
+            drop(wait.begin(&Context::from_waker(&waker)));
+            assert!(deliver(&mut wait, &mut known));
+        }
+        assert_eq!(task.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn wait_that_has_ended_is_not_taken() {
+        let (task, waker) = task();
+        let (mut wait, mut known) = (MessageWait::default(), None);
+        assert!(wait.take().is_none());
+        drop(wait.begin(&Context::from_waker(&waker)));
+        assert!(deliver(&mut wait, &mut known));
+        assert!(wait.take().is_none());
+        drop(wait.begin(&Context::from_waker(&waker)));
+        assert!(wait.take().is_some());
+        drop(wait.begin(&Context::from_waker(&waker)));
+        drop((wait.give_up(), known));
+        assert!(wait.take().is_none());
+        assert_eq!(Arc::strong_count(&task), 2);
     }
 }

@@ -238,6 +238,9 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// found.
     fn current(&self) -> &[u8];
 
+    /// Returns the length of the receiver's current message in bytes.
+    fn current_len(&self) -> usize;
+
     /// Takes the receiver's current message, for the caller to keep. An inline message is copied
     /// out of the ring.
     fn take(&mut self) -> Message;
@@ -292,14 +295,17 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
 
 /// The reason why an attempt to send sent nothing, or only a part of the message.
 ///
-/// Most attempts return a `Result<(), NotSent>`. `TooLarge` and `Fault` are on the heap, so that
-/// this result is two words, which stay in registers (decision 0058).
+/// Most attempts return a `Result<(), NotSent>`. `TooLarge` and `Fault` are on the heap, and no
+/// other variant has fields. So this result is a tag and a pointer, which stay in two registers
+/// (decision 0064).
 #[derive(Debug)]
 pub(crate) enum NotSent {
     /// The ring, the shared memory or the socket has no room now.
     Full,
-    /// The peer has stopped receiving.
-    Closed(Closed),
+    /// The peer has stopped receiving, in good order.
+    Finished,
+    /// The peer died or hung up, or the connection was given up.
+    Disconnected,
     /// The message is longer than a limit of either side, so it can never be sent.
     TooLarge(Box<TooLarge>),
     /// The channel is broken: the peer violated the protocol, or a system call failed.
@@ -307,6 +313,32 @@ pub(crate) enum NotSent {
 }
 
 const _: () = assert!(size_of::<Result<(), NotSent>>() == 16);
+
+impl NotSent {
+    /// Returns how the peer has ended, if that is the reason.
+    pub(crate) const fn closed(&self) -> Option<Closed> {
+        match self {
+            Self::Finished => Some(Closed::Finished),
+            Self::Disconnected => Some(Closed::Disconnected),
+            Self::Full | Self::TooLarge(_) | Self::Fault(_) => None,
+        }
+    }
+
+    /// Whether later attempts fail, too, whatever they send.
+    pub(crate) const fn is_final(&self) -> bool {
+        matches!(self, Self::Finished | Self::Disconnected | Self::Fault(_))
+    }
+}
+
+impl From<Closed> for NotSent {
+    #[cold]
+    fn from(closed: Closed) -> Self {
+        match closed {
+            Closed::Finished => Self::Finished,
+            Closed::Disconnected => Self::Disconnected,
+        }
+    }
+}
 
 impl From<TooLarge> for NotSent {
     #[cold]
@@ -326,7 +358,8 @@ impl From<NotSent> for TrySendError {
     fn from(unsent: NotSent) -> Self {
         match unsent {
             NotSent::Full => Self::Full,
-            NotSent::Closed(closed) => Self::Closed(closed),
+            NotSent::Finished => Self::Closed(Closed::Finished),
+            NotSent::Disconnected => Self::Closed(Closed::Disconnected),
             NotSent::TooLarge(limit) => Self::TooLarge(*limit),
             NotSent::Fault(fault) => Self::Fault(*fault),
         }
@@ -337,7 +370,8 @@ impl From<NotSent> for SendError {
     fn from(unsent: NotSent) -> Self {
         match unsent {
             NotSent::Full => Self::Full,
-            NotSent::Closed(closed) => Self::Closed(closed),
+            NotSent::Finished => Self::Closed(Closed::Finished),
+            NotSent::Disconnected => Self::Closed(Closed::Disconnected),
             NotSent::TooLarge(limit) => Self::TooLarge(*limit),
             NotSent::Fault(fault) => Self::Fault(*fault),
         }

@@ -95,7 +95,7 @@ impl Names {
     fn unsent(&self, unsent: TrySendError, len: usize) -> NotSent {
         match unsent {
             TrySendError::Full => NotSent::Full,
-            TrySendError::Closed(closed) => NotSent::Closed(closed),
+            TrySendError::Closed(closed) => closed.into(),
             TrySendError::TooLarge(max) => {
                 NotSent::from(TooLarge { len: len as u64, max, limit: Limit::Protocol })
             }

@@ -133,6 +133,10 @@ impl TransportReceiver for ProtocolReceiver {
         self.message.as_deref().unwrap_or_default()
     }
 
+    fn current_len(&self) -> usize {
+        self.message.as_ref().map_or(0, Message::len)
+    }
+
     fn take(&mut self) -> Message {
         self.message.take().unwrap_or_else(|| Message::from_vec(Vec::new()))
     }

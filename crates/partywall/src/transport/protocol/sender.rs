@@ -4,7 +4,7 @@
 
 use super::streams::Streams;
 use super::{Names, ProtocolSpace};
-use crate::error::{Closed, Fault, SendError};
+use crate::error::{Fault, SendError};
 use crate::protocol::{ConnectionSender, DriverWaker};
 use crate::stats::SenderStats;
 use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, TransportSender};
@@ -55,7 +55,7 @@ impl ProtocolSender {
 
     const fn check(&self) -> Result<(), NotSent> {
         if self.is_given_up {
-            return Err(NotSent::Closed(Closed::Disconnected));
+            return Err(NotSent::Disconnected);
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper};
 use partywall_wait::{Pacer, ShortSleeps};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -192,6 +193,26 @@ impl ShmReceiver {
             (Some(record), _) => self.consumer.payload(record),
             (None, Some(held)) => held.as_slice(),
             (None, None) => &[],
+        }
+    }
+
+    /// Returns the length of the current message in bytes.
+    #[inline]
+    pub(crate) fn current_len(&self) -> usize {
+        match (&self.current, &self.held) {
+            (Some(record), _) => record.len as usize,
+            (None, Some(held)) => held.len(),
+            (None, None) => 0,
+        }
+    }
+
+    /// Appends the current message to `queue`, for the caller to consume it by
+    /// [`done`](Self::done). An inline message is copied to its place in the queue at once.
+    #[inline]
+    pub(crate) fn append_to(&mut self, queue: &mut VecDeque<Message>) {
+        match self.held.take() {
+            Some(held) => queue.push_back(held.into_message()),
+            None => Message::push_copied(queue, self.current()),
         }
     }
 

@@ -82,6 +82,14 @@ impl Held {
     }
 
     #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::View(view) => view.len,
+            Self::Whole(bytes) => bytes.len(),
+        }
+    }
+
+    #[inline]
     pub(super) fn into_message(self) -> Message {
         match self {
             Self::View(view) => Message::from_view(view),
@@ -192,7 +200,7 @@ impl Segments {
 
     /// Stores the message to which a BLOB record refers in `place`: as a view of one of the
     /// segments, or as a copy if the peer is untrusted. Returns its length in bytes. Drops the
-    /// message that was in `place`, also if the record breaks a rule.
+    /// message that was in `place`, unless the record breaks a rule.
     #[inline]
     pub(super) fn hold_into(
         &mut self,
@@ -203,10 +211,6 @@ impl Segments {
     ) -> Result<u64, Box<Violation>> {
         let bad =
             |what, found| Box::new(Violation::Body { position: record.position.0, what, found });
-        if place.is_some() {
-            // The compiler then knows that nothing is dropped when the message is stored.
-            *place = None;
-        }
         let Ok(body) = BlobBody::read_from_bytes(body) else {
             return Err(bad("blob length", record.len.into()));
         };
@@ -224,11 +228,17 @@ impl Segments {
         let range = range.ok_or_else(|| bad("blob offset", body.offset.get()))?;
         segment.views += 1;
         let (offset, len, block) = (range.start, range.len(), body.block.get());
-        let view = View { memory: Arc::clone(&segment.memory) as _, offset, len, block };
+        let view = |memory| View { memory, offset, len, block };
+        let memory = Arc::clone(&segment.memory);
         if !shm.is_untrusted() {
-            *place = Some(Held::View(view));
+            if place.is_some() {
+                // The compiler then knows that nothing is dropped when the message is stored.
+                *place = None;
+            }
+            *place = Some(Held::View(view(memory)));
             return Ok(bytes);
         }
+        let _view = view(memory);
         // The message of an untrusted peer is copied before anything reads it. Dropping the view
         // after the copy releases the block.
         let mut copy = vec![0; len];

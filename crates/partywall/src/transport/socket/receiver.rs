@@ -21,6 +21,7 @@ use partywall_layout::record_ring::{BlobBody, Kind, Position, WireHeader};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::socket::Family;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -455,6 +456,14 @@ impl SocketReceiver {
             pending.count_received();
         }
     }
+
+    /// Appends the current message to `queue`, for the caller to consume it by `done`.
+    pub(crate) fn append_to(&mut self, queue: &mut VecDeque<Message>) {
+        match self.held.take() {
+            Some(message) => queue.push_back(message),
+            None => Message::push_copied(queue, self.current()),
+        }
+    }
 }
 
 impl TransportReceiver for SocketReceiver {
@@ -518,6 +527,10 @@ impl TransportReceiver for SocketReceiver {
             (None, Some(len)) => &self.buffer[self.start..self.start + len],
             (None, None) => &[],
         }
+    }
+
+    fn current_len(&self) -> usize {
+        self.held.as_ref().map(Message::len).or(self.current).unwrap_or_default()
     }
 
     fn take(&mut self) -> Message {

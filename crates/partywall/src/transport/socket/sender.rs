@@ -231,7 +231,7 @@ impl SocketSender {
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check()?;
         self.leave_boundary();
-        self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
+        self.end.map_or(Ok(()), |closed| Err(closed.into()))
     }
 
     pub(super) fn check_length(&self, len: u64) -> Result<(), NotSent> {
@@ -284,7 +284,7 @@ impl SocketSender {
     fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();
-        NotSent::Closed(Closed::Disconnected)
+        NotSent::Disconnected
     }
 
     /// Writes the record that ends this direction, after all kept bytes. Returns whether the kernel

@@ -431,6 +431,10 @@ impl TransportReceiver for ShmReceiver {
         Self::current(self)
     }
 
+    fn current_len(&self) -> usize {
+        Self::current_len(self)
+    }
+
     fn take(&mut self) -> Message {
         Self::take(self)
     }

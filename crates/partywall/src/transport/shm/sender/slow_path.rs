@@ -43,7 +43,7 @@ impl ShmSender {
             self.is_filling = false;
             self.roll_back();
         }
-        self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
+        self.end.map_or(Ok(()), |closed| Err(closed.into()))
     }
 
     #[inline]
@@ -307,7 +307,7 @@ impl ShmSender {
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
-        NotSent::Closed(Closed::Finished)
+        NotSent::Finished
     }
 
     #[cold]
@@ -360,7 +360,7 @@ impl ShmSender {
         self.silent_commits %= SILENT_COMMITS_MAX;
         if self.shm.is_peer_gone() {
             self.note_hang_up();
-            return self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)));
+            return self.end.map_or(Ok(()), |closed| Err(closed.into()));
         }
         Ok(())
     }
