@@ -7,6 +7,7 @@
 //!   short_sleeps.rs  ShortSleeps: while a thread sleeps often, its processor keeps its tick
 //!   idle.rs          IdlePolicy: a driver that shares its thread polls again, or blocks
 //!   pacer.rs         Pacer: a receiver that is faster than its sender pauses before it polls
+//!   turn_pacer.rs    TurnPacer: the driver of many busy streams lets records collect
 //!   here             deadlines: deadline_after, has_passed
 //! ```
 //!
@@ -19,12 +20,14 @@
 mod idle;
 mod pacer;
 mod short_sleeps;
+mod turn_pacer;
 mod wait;
 mod yields;
 
 pub use idle::{IdlePolicy, IdleStep};
 pub use pacer::{Pacer, Pause};
 pub use short_sleeps::ShortSleeps;
+pub use turn_pacer::TurnPacer;
 pub use wait::{SPIN_CHECK_EVERY, SpinBudget, SpinOutcome, Spinner, Wait, poll_for};
 
 use std::time::{Duration, Instant};

@@ -23,7 +23,7 @@ use crate::error::Fault;
 use crate::handshake::Established;
 use crate::transport::{Found, NotSent, SpaceWaiter};
 use partywall_layout::seeded_fault;
-use partywall_wait::deadline_after;
+use partywall_wait::{TurnPacer, deadline_after};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
@@ -59,6 +59,7 @@ pub(crate) struct Driver {
     records: usize,
     /// Number of streams with deferred credit in that turn, at least 1.
     deferred: usize,
+    pub(super) pacer: TurnPacer,
     /// The time until which a driver that closes its connection may wait for the peer; `None`
     /// before the driver closes.
     closing_until: Option<Instant>,
@@ -139,6 +140,7 @@ impl Driver {
             idle_turns: 0,
             records: 0,
             deferred: 1,
+            pacer: TurnPacer::default(),
             closing_until: None,
             is_outbox_closed: false,
         };
@@ -225,6 +227,14 @@ impl Driver {
             (self.idle_turns, self.records) = (0, 0);
             self.deferred = self.shared.report_deferred_credit().max(1);
         }
+    }
+
+    /// Returns the time until which the driver should leave records to collect, after a turn that
+    /// found none; `None` if its next turn should be as soon as other tasks have run.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn pause_until(&mut self) -> Option<Instant> {
+        self.pacer.pause_until(Instant::now)
     }
 
     /// Handles the records that have arrived, at most `TURN_RECORDS`, for a user of the session.
@@ -716,8 +726,8 @@ mod tests {
         }
     }
 
-    /// Input: a message of a stream whose receiver has stopped, or of one that has ended, and then a
-    /// message of another stream. Expected: both are consumed once, and the second one arrives.
+    /// Input: a message of a stream whose receiver has stopped, or of one that has ended, and then
+    /// a message of another stream. Expected: both are consumed once, and the second one arrives.
     #[test]
     fn message_that_is_dropped_is_consumed_once() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {

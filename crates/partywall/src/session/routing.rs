@@ -37,6 +37,8 @@ pub(super) enum Slot {
         stream: Arc<StreamShared>,
         /// The waker that the driver called last for a message of the stream.
         receiver: Option<Waker>,
+        /// The window of the driver's pacer in which the stream was last counted.
+        counted: u32,
     },
     /// The stream has ended. Records of its opener may still arrive.
     Ended,
@@ -44,7 +46,7 @@ pub(super) enum Slot {
 
 impl Slot {
     const fn open(stream: Arc<StreamShared>) -> Self {
-        Self::Open { stream, receiver: None }
+        Self::Open { stream, receiver: None, counted: 0 }
     }
 
     /// Whether the entry has a stream that has not ended.
@@ -60,9 +62,9 @@ impl Driver {
     pub(super) fn deliver(&mut self) -> Result<(), SessionError> {
         let (number, credit) = (self.wire.stream(), self.wire.take_credit());
         let (is_own, at) = self.locate(number)?;
-        let Self { own, theirs, wire, .. } = self;
+        let Self { own, theirs, wire, pacer, .. } = self;
         let slot = if is_own { &mut own[at] } else { &mut theirs[at] };
-        let Slot::Open { stream, receiver } = slot else {
+        let Slot::Open { stream, receiver, counted } = slot else {
             wire.done();
             return Ok(());
         };
@@ -83,6 +85,7 @@ impl Driver {
             // The message is copied to its place in the queue at once (decision 0064).
             wire.append_to(&mut state.queue);
             (is_awaited, replaced) = state.receiver.claim(receiver);
+            pacer.count(counted);
         }
         // The sender's waker is taken only after the message was checked. If the message is a
         // violation, the end of the session wakes the sender instead.

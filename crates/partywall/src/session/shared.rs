@@ -220,7 +220,8 @@ impl SessionShared {
             self.wake_driver();
             return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
         }
-        // The errors `Full` and `TooLarge` do not end the session. Every caller handles them itself.
+        // The errors `Full` and `TooLarge` do not end the session. Every caller handles them
+        // itself.
         if let NotSent::Fault(fault) = unsent {
             self.end(SessionError::Fault(Arc::from(fault)));
         }

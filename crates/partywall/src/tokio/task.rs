@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   turn ── records were handled ──▶ let other tasks run, turn again
-//!     └─ no record ─▶ waiting policy ── spin ──▶ let other tasks run, turn again
+//!     └─ no record ─▶ waiting policy ── spin ──▶ let other tasks run, perhaps pause, turn again
 //!                           └─ block: arm ── a record or room is there ──▶ turn
 //!                                        └─ neither ──▶ wait for records and, if a sender
 //!                                                waits, for room; once the session is over,
@@ -27,12 +27,13 @@ use crate::handshake::Established;
 use crate::session::{Driver, Handle, SeatHold, Sleep, Turn};
 use partywall_layout::seeded_fault;
 use partywall_sys::Timer as Clock;
-use partywall_wait::{IdlePolicy, IdleStep};
+use partywall_wait::{IdlePolicy, IdleStep, has_passed};
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_blocking;
 use tokio::time::{Sleep as Timer, sleep};
@@ -48,7 +49,8 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
         leaving: None,
     };
     let idle = IdlePolicy::new(config.wait, config.spin_budget);
-    let mut task = DriverTask { bed, idle, is_asleep: false, seat: SeatHold::new(driver) };
+    let seat = SeatHold::new(driver);
+    let mut task = DriverTask { bed, idle, is_asleep: false, paused_until: None, seat };
     tokio::spawn(async move {
         (&mut task).await;
         let DriverTask { bed, seat, .. } = task;
@@ -73,6 +75,8 @@ struct DriverTask {
     idle: IdlePolicy,
     /// Whether the task went to sleep in its last poll, so that this poll may be a wake-up.
     is_asleep: bool,
+    /// The time until which the task leaves the records to collect, as the driver's pacer says.
+    paused_until: Option<Instant>,
     seat: SeatHold,
 }
 
@@ -91,7 +95,13 @@ impl Future for DriverTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { bed, idle, is_asleep, seat } = &mut *self;
+        let Self { bed, idle, is_asleep, paused_until, seat } = &mut *self;
+        if paused_until.is_some() {
+            if !has_passed(*paused_until) {
+                return again(context);
+            }
+            *paused_until = None;
+        }
         // A user of the session holds the seat for the time of a few records, which it delivers.
         let Some(mut seat) = seat.try_lock() else {
             return if seat.is_lost() { Poll::Ready(()) } else { again(context) };
@@ -110,7 +120,10 @@ impl Future for DriverTask {
             Ok(Some(next)) => {
                 *is_asleep = next == Next::Sleep;
                 seated.is_asleep = *is_asleep;
-                if next == Next::Again { again(context) } else { Poll::Pending }
+                if let Next::AgainAt(time) = next {
+                    *paused_until = Some(time);
+                }
+                if next == Next::Sleep { Poll::Pending } else { again(context) }
             }
             Ok(None) => Poll::Ready(()),
             Err(fault) => {
@@ -126,6 +139,8 @@ impl Future for DriverTask {
 enum Next {
     /// The task lets other tasks run, and polls the driver again.
     Again,
+    /// The task lets other tasks run, and polls the driver again after this time.
+    AgainAt(Instant),
     /// The task sleeps until it is woken.
     Sleep,
 }
@@ -172,7 +187,7 @@ impl Bed {
             }
             let next = idle.idle();
             if next == IdleStep::Poll {
-                return Ok(Some(Next::Again));
+                return Ok(Some(driver.pause_until().map_or(Next::Again, Next::AgainAt)));
             }
             if self.poll_sleep(driver, context, next)?.is_pending() {
                 return Ok(Some(Next::Sleep));
