@@ -62,6 +62,13 @@ impl IdlePolicy {
         }
     }
 
+    /// The time at which the spin budget ends, after a step [`IdleStep::Poll`]; `None` if the
+    /// driver polls without end.
+    #[must_use]
+    pub const fn spins_until(&self) -> Option<Instant> {
+        self.spin_until
+    }
+
     /// Records that the driver's last poll found nothing to do; returns the next step of the
     /// driver.
     pub fn idle(&mut self) -> IdleStep {

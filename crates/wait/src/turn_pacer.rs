@@ -10,10 +10,11 @@
 //!
 //! If each of `n` streams has one message on its way, and a message arrives each `t`, then a
 //! message and the next one of its stream lie `n * t` apart. During a pause of a quarter of that
-//! time the peer still has messages to answer, so nobody waits for the driver. A pause that yields
-//! less than half of the expected records was too long: fewer messages were on their way. Then the
-//! driver makes no pauses for some time, and for twice that time whenever it happens again. Pauses
-//! that pay off shorten the time. Pacing affects only time, never which record is received.
+//! time the peer still has messages to answer, so nobody waits for the driver. If less than half of
+//! the expected records come until the ring is empty again, the pause was too long: fewer messages
+//! were on their way. Then the driver makes no pauses for some time, and for twice that time
+//! whenever it happens again. Pauses that pay off shorten the time. Pacing affects only time, never
+//! which record is received.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,8 @@ pub struct TurnPacer {
     /// Beginning of the window, `None` before the first, and the value of `records` at that time.
     began: Option<Instant>,
     when_begun: u64,
-    /// Number of streams that had a record since the window began.
+    /// Number of streams that had a record since the window began. A stream that was opened since
+    /// counts for itself, also if it has the number of one that ended.
     streams: u32,
     /// Length of the pauses; zero while the driver makes none.
     pause: Duration,
@@ -39,12 +41,12 @@ pub struct TurnPacer {
     /// Value of `records` when the last pause began; `None` if that pause was judged, or there was
     /// none.
     when_paused: Option<u64>,
-    /// How many pauses have paid off since `hold_off` last changed.
+    /// How many pauses have paid off since one last failed to, or `hold_off` was last halved.
     paid: u32,
     /// How often the driver will find the ring empty after records until it may pause again.
     held_off: u32,
-    /// Value from which `held_off` last counted down. It doubles whenever a pause does not pay off,
-    /// and is halved whenever several have.
+    /// Half of the value from which `held_off` counts down when the next pause does not pay off. It
+    /// is doubled then, and halved whenever several pauses have paid off.
     hold_off: u32,
 }
 
@@ -75,17 +77,23 @@ impl TurnPacer {
     }
 
     /// Notes that the driver has found the ring empty. Returns the time until which the driver
-    /// should leave the ring alone; `None` if it should look again as soon as other tasks have run.
-    /// `clock` returns the current time, and is called only where the time is needed.
+    /// should leave the ring alone; `None` if it should look again as soon as other tasks have run,
+    /// or may not pause because it is about to sleep. `clock` returns the current time, and is
+    /// called only where the time is needed.
     #[inline]
-    pub fn pause_until(&mut self, clock: impl FnOnce() -> Instant) -> Option<Instant> {
-        if self.records == self.when_empty {
+    pub fn pause_until(
+        &mut self,
+        may_pause: bool,
+        clock: impl FnOnce() -> Instant,
+    ) -> Option<Instant> {
+        let has_found = self.records != self.when_empty;
+        self.when_empty = self.records;
+        if !(has_found && may_pause) {
             if self.when_paused.is_some() {
                 self.judge();
             }
             return None;
         }
-        self.when_empty = self.records;
         let is_held_off = self.held_off > 0;
         self.held_off = self.held_off.saturating_sub(1);
         if !self.is_window_over() && (is_held_off || self.pause.is_zero()) {
@@ -185,7 +193,7 @@ mod tests {
                 *reads += 1;
                 *now
             };
-            if let Some(until) = pacer.pause_until(clock) {
+            if let Some(until) = pacer.pause_until(true, clock) {
                 self.pauses.push(until - self.now);
                 self.now = until;
             }
@@ -261,6 +269,19 @@ mod tests {
         assert!((1..20).contains(&paused), "{paused}");
     }
 
+    /// Input: a burst of a message of each stream after each pause, and the driver sleeps until
+    /// then. Expected: pauses are rare.
+    #[test]
+    fn pauses_before_a_sleep_are_suspended() {
+        let mut session = Session::of(199);
+        for _ in 0..1000 {
+            session.turn(199, 200);
+            assert_eq!(session.pacer.pause_until(false, Instant::now), None);
+        }
+        let paused = session.pauses.len();
+        assert!((1..20).contains(&paused), "{paused}");
+    }
+
     /// Input: each 300th pause yields little, because a sender was interrupted. Expected: pauses
     /// stay frequent.
     #[test]
@@ -282,7 +303,7 @@ mod tests {
                 reads += 1;
                 Instant::now()
             };
-            assert_eq!(pacer.pause_until(clock), None);
+            assert_eq!(pacer.pause_until(true, clock), None);
         }
         assert_eq!(reads, 10);
     }

@@ -129,7 +129,8 @@ impl Driver {
         }
         self.shared.send_pending(stream);
         if matches!(record.kind, Kind::CloseWrite | Kind::Reset) {
-            // Mostly no further message arrives, so the driver forgets the receiver's waker.
+            // Mostly no further message arrives, so the driver forgets the receiver's waker. For a
+            // message that does arrive, the driver clones it again.
             let Self { own, theirs, .. } = self;
             if let Slot::Open { receiver, .. } = if is_own { &mut own[at] } else { &mut theirs[at] }
             {

@@ -186,8 +186,11 @@ impl Bed {
                 Turn::Idle => {}
             }
             let next = idle.idle();
+            let pause = driver.pause_until(next == IdleStep::Poll);
             if next == IdleStep::Poll {
-                return Ok(Some(driver.pause_until().map_or(Next::Again, Next::AgainAt)));
+                // The pause ends with the spin budget at the latest.
+                let end = pause.map(|until| idle.spins_until().map_or(until, |end| until.min(end)));
+                return Ok(Some(end.map_or(Next::Again, Next::AgainAt)));
             }
             if self.poll_sleep(driver, context, next)?.is_pending() {
                 return Ok(Some(Next::Sleep));
