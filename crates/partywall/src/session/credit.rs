@@ -6,7 +6,8 @@
 //!   sender counts sent and credited: a message of cost c may begin if
 //!       sent + c − credited ≤ window, or sent − credited ≤ window / 2
 //!   receiver counts received, taken and reported: a CREDIT record is due if
-//!       taken − reported ≥ window / 2
+//!       taken − reported ≥ window / 2, and a message the other way carries credit if
+//!       taken − reported ≥ window / 4
 //! ```
 //!
 //! The counters are totals since the stream was opened; the module only computes. The receiver's
@@ -114,6 +115,14 @@ impl RecvCredit {
         self.taken - self.reported > self.window / 4 * 3
     }
 
+    /// Whether the application has taken a quarter of the window since the last report, so that the
+    /// next message the other way carries credit (decision 0068).
+    #[inline]
+    pub(crate) const fn is_worth_carrying(&self) -> bool {
+        let unreported = self.taken - self.reported;
+        unreported > 0 && unreported >= self.window / 4
+    }
+
     /// Returns the total cost of the messages that the application took, for the next CREDIT
     /// record.
     pub(crate) const fn due(&self) -> u64 {
@@ -147,11 +156,11 @@ mod tests {
     proptest! {
         /// Rule: an honest sender is never refused, and the unread bytes are bounded, however
         /// messages, credits and their delays interleave. A sender whose messages were all taken
-        /// may always send another.
+        /// may always send another. Credit is reported when it is due, or carried by a message.
         #[test]
         fn honest_senders_are_neither_refused_nor_stuck(
             window in 0u64..2000,
-            steps in proptest::collection::vec((0u8..4, 0usize..3000), 1..400),
+            steps in proptest::collection::vec((0u8..5, 0usize..3000), 1..400),
         ) {
             let (mut sender, mut receiver) = (SendCredit::new(window), RecvCredit::new(window));
             let (mut wire, mut unread, mut back) = (Vec::new(), Vec::new(), Vec::new());
@@ -173,6 +182,10 @@ mod tests {
                         back.push(receiver.due());
                         receiver.report(receiver.due());
                     }
+                    4 if receiver.is_worth_carrying() => {
+                        back.push(receiver.due());
+                        receiver.report(receiver.due());
+                    }
                     3 if !back.is_empty() => prop_assert!(sender.received(1, back.remove(0)).is_ok()),
                     _ => {}
                 }
@@ -191,6 +204,21 @@ mod tests {
                 prop_assert!(sender.received(1, credited).is_ok());
             }
             prop_assert!(sender.charge(1 << 40));
+        }
+    }
+
+    #[test]
+    fn credit_is_carried_from_a_quarter_of_the_window_and_due_from_half() {
+        for (window, carried, due) in [(400, 100, 200), (3, 1, 1), (0, 1, 1)] {
+            let mut receiver = RecvCredit::new(window);
+            receiver.arrived(1, due).unwrap();
+            assert!(!receiver.is_worth_carrying());
+            for taken in 1..=due {
+                assert_eq!(receiver.took(1), taken >= due, "window {window}");
+                assert_eq!(receiver.is_worth_carrying(), taken >= carried, "window {window}");
+            }
+            receiver.report(receiver.due());
+            assert!(!receiver.is_worth_carrying());
         }
     }
 

@@ -175,7 +175,7 @@ impl StreamState {
     /// reported.
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
-        if !self.reports_credit() {
+        if !self.recv_credit.is_worth_carrying() || !self.may_credit() {
             return None;
         }
         let credited = self.recv_credit.due();
@@ -189,7 +189,11 @@ impl StreamState {
     }
 
     const fn reports_credit(&self) -> bool {
-        self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
+        self.credit_pending && self.may_credit()
+    }
+
+    const fn may_credit(&self) -> bool {
+        self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
     /// Begins the wait of a user for a message. Returns a waker for the caller to drop without a
