@@ -345,6 +345,17 @@ pub const REGISTRY: &[Fault] = &[
         "no_look_for_deferred_credit",
         &[shuttle("races::credit_left_to_the_driver_is_reported")],
     ),
+    // Faults: a task that sends begins its wait for the answer although a message is there, the
+    // receiving direction has ended, or due credit was not reported. Effect: it takes no message,
+    // learns of no end, or the peer waits for the credit for ever.
+    fault("wait_despite_messages", &[A_WAIT, shuttle(A_WAIT_RACE)]),
+    fault("wait_behind_the_end", &[A_WAIT, shuttle(A_WAIT_RACE)]),
+    fault("wait_with_due_credit", &[A_WAIT]),
+    // Fault: a task takes the wait of another task for its own. Effect: nobody wakes it.
+    fault(
+        "wait_of_another_task",
+        &[unit("partywall", "driver::tests::task_that_looks_last_is_woken")],
+    ),
     // Fault: a driver whose turns all find records reports no deferred credit. Effect: the peer
     // waits for the credit as long as other streams are busy.
     fault(
@@ -456,6 +467,11 @@ const fn unit(package: &'static str, path: &'static str) -> CaughtBy {
 const fn model(path: &'static str) -> CaughtBy {
     CaughtBy::Model(Place { package: "ring", executable: "loom", path })
 }
+
+/// The tests of a wait for a message that begins when its task sends.
+const A_WAIT: CaughtBy =
+    unit("partywall", "stream::tests::wait_begins_when_the_task_that_waited_last_sends");
+const A_WAIT_RACE: &str = "races::wait_that_begins_with_sending_ends_with_a_message";
 
 const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })

@@ -28,7 +28,11 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(shared: &Arc<Shared>, (send, recv): (SendHalf, RecvHalf), tag: u64) -> Self {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        (send, mut recv): (SendHalf, RecvHalf),
+        tag: u64,
+    ) -> Self {
         let registration = Registration::new(shared, tag);
         let waker = |kinds| stream_waker(&registration, &recv, kinds);
         let (readable, writable) = (waker(Kinds::READABLE), waker(Kinds::WRITABLE));
@@ -226,7 +230,7 @@ impl RecvStream {
     /// Other errors as of [`blocking::RecvStream::recv`](crate::blocking::RecvStream::recv).
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let context = Context::from_waker(&self.waker);
-        let half = &self.half;
+        let half = &mut self.half;
         let polled = self.registration.attempt(Kinds::READABLE, || half.poll_recv(&context));
         let Poll::Ready(received) = polled else { return Err(StreamRecvError::Empty) };
         match &received {

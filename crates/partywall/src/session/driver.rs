@@ -651,7 +651,7 @@ mod tests {
         let Poll::Ready(Ok((mut send, _recv))) = opened else { panic!("{opened:?}") };
         assert!(send.poll_send(&context, &[1; 1 << 20]).is_ready());
         while theirs.turn() == Turn::Busy {}
-        let Poll::Ready(Ok(Some((_send, recv)))) = accepting.poll_accept(&context) else {
+        let Poll::Ready(Ok(Some((_send, mut recv)))) = accepting.poll_accept(&context) else {
             panic!("nothing was opened")
         };
         let received = recv.poll_recv(&context);
@@ -739,7 +739,7 @@ mod tests {
                 // Each call of `opened` drops a handle of the accepting session.
                 their_shared.add_user(true);
                 let (dropped, stopped) = opened(&shared, &their_shared, &mut theirs);
-                let (kept, recv) = opened(&shared, &their_shared, &mut theirs);
+                let (kept, mut recv) = opened(&shared, &their_shared, &mut theirs);
                 if has_ended {
                     shared.outbox().control(Kind::CloseWrite, dropped.number, &[]).unwrap();
                     while theirs.turn() == Turn::Busy {}
@@ -815,6 +815,27 @@ mod tests {
         assert!(matches!(sent, Poll::Ready(Err(StreamSendError::TooLarge(_)))), "{sent:?}");
         stream.take_next();
         assert!(stream.has_credit());
+    }
+
+    /// Input: a task waits for a message, then another task looks for one with the same handle, and
+    /// then the first again. Expected: each look that finds nothing begins a wait of its own task.
+    #[test]
+    fn task_that_looks_last_is_woken() {
+        let [(shared, _driver), (their_shared, mut theirs)] = pair(TransportPolicy::SharedMemory);
+        let (stream, mut recv) = opened(&shared, &their_shared, &mut theirs);
+        let flags: [_; 2] = std::array::from_fn(|_| Arc::new(Flag::default()));
+        let wakers = flags.each_ref().map(|flag| Waker::from(Arc::clone(flag)));
+        for last in [0, 0, 1, 0] {
+            let mut context = Context::from_waker(&wakers[last]);
+            assert!(recv.poll_recv(&context).is_pending());
+            shared.outbox().send(stream.number, None, |wire| wire.try_send(&[1])).unwrap();
+            while theirs.turn() == Turn::Busy {}
+            assert!(flags[last].0.swap(false, Ordering::SeqCst), "the task that looked is woken");
+            assert!(!flags[1 - last].0.load(Ordering::SeqCst));
+            assert!(matches!(recv.poll_recv(&context), Poll::Ready(Ok(Some(_)))));
+            context = Context::from_waker(&wakers[1 - last]);
+            assert!(recv.poll_recv(&context).is_pending());
+        }
     }
 
     /// A stream on which one side sends messages that use up the credit, and the other side has
@@ -941,7 +962,7 @@ mod tests {
         let Poll::Ready(Ok((mut send, _recv))) = opened else { panic!("{opened:?}") };
         assert!(send.poll_send(&context, &[1; 1 << 20]).is_ready());
         while shared.receive() {}
-        let Poll::Ready(Ok(Some((_send, recv)))) = ours.poll_accept(&context) else {
+        let Poll::Ready(Ok(Some((_send, mut recv)))) = ours.poll_accept(&context) else {
             panic!("nothing was opened")
         };
         let received = recv.poll_recv(&context);

@@ -16,7 +16,7 @@ use super::error::{SessionError, StreamRecvError, StreamSendError};
 use super::lifecycle;
 use super::outbox::Outbox;
 use super::shared::SessionShared;
-use super::stream::{StreamShared, StreamState};
+use super::stream::{StreamShared, StreamState, WaiterIdentity};
 use super::sync::AsymmetricMutexGuard;
 use crate::channel::AnySender;
 use crate::config::BackPressure;
@@ -41,9 +41,10 @@ pub(super) fn halves(
         shared: Arc::clone(&shared),
         stream: Arc::clone(&stream),
         outgoing: Outgoing::default(),
+        awaits_answers: false,
         spare: Vec::new(),
     };
-    (send, RecvHalf { shared, stream })
+    (send, RecvHalf { shared, stream, waiter: WaiterIdentity::default() })
 }
 
 /// The sending direction of a stream, with at most one message that is being sent.
@@ -53,6 +54,8 @@ pub(crate) struct SendHalf {
     pub(crate) stream: Arc<StreamShared>,
     /// The message that is being sent; a direction sends one message at a time.
     outgoing: Outgoing,
+    /// Whether a task that sends begins to wait for the answer if it has waited before.
+    awaits_answers: bool,
     /// The empty buffer of the last short reservation, which the next short reservation uses again.
     spare: Vec<u8>,
 }
@@ -69,6 +72,14 @@ struct Outgoing {
 }
 
 impl SendHalf {
+    /// Makes each task that sends on this stream wait for the answer, if it has waited for a
+    /// message of the stream before. Only for runtimes that wake a task without a system call,
+    /// because a message may wake the task in vain (decision 0067).
+    #[cfg(any(feature = "tokio", all(test, shuttle)))]
+    pub(crate) const fn await_answers(&mut self) {
+        self.awaits_answers = true;
+    }
+
     pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.finish();
@@ -225,6 +236,10 @@ impl SendHalf {
             self.outgoing.memory = Some(Memory::Private(bytes));
             return Poll::Ready(Ok(()));
         }
+        let (number, place) = (self.stream.number, &mut self.outgoing.memory);
+        if !self.shared.is_over() && self.shared.outbox().reserve_plainly(number, place, len) {
+            return Poll::Ready(Ok(()));
+        }
         let attempted = self.poll_wire(context, None, |wire, outgoing| {
             wire.reserve_into(&mut outgoing.memory, len)
         });
@@ -357,7 +372,7 @@ impl SendHalf {
         cost: Option<u64>,
         mut attempt: impl FnMut(&mut AnySender, &mut Outgoing) -> Result<(), NotSent>,
     ) -> Attempted {
-        let Self { shared, stream, outgoing, .. } = self;
+        let Self { shared, stream, outgoing, awaits_answers, .. } = self;
         if let Err(end) = shared.check() {
             return Poll::Ready(Err(reason_not_to_send(shared, stream, end)));
         }
@@ -388,9 +403,13 @@ impl SendHalf {
             if flushed.is_ok() {
                 credit = early.or_else(|| state.take_credit());
             }
+            if *awaits_answers {
+                stream.await_answer(&state, context);
+            }
         }
-        let mut attempted = flushed
-            .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
+        let mut attempted = flushed.and_then(|()| {
+            outbox.send_flushed(stream.number, credit, |wire| attempt(wire, outgoing))
+        });
         if credit.is_some() && attempted.is_err() {
             // The credit for the peer must not wait until the message can be sent, so a record of
             // its own will carry the credit.
@@ -568,6 +587,8 @@ impl Outgoing {
 pub(crate) struct RecvHalf {
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) stream: Arc<StreamShared>,
+    /// The user that has waited last.
+    waiter: WaiterIdentity,
 }
 
 impl RecvHalf {
@@ -575,10 +596,14 @@ impl RecvHalf {
     /// received.
     #[inline]
     pub(crate) fn poll_recv(
-        &self,
+        &mut self,
         context: &Context<'_>,
     ) -> Poll<Result<Option<Message>, StreamRecvError>> {
         self.shared.check_process()?;
+        if self.stream.is_awaited() && self.waiter.is(context) {
+            // The wait of this task goes on, or began when the task sent a message.
+            return Poll::Pending;
+        }
         let mut state = self.stream.lock();
         if !state.queue.is_empty() {
             return Poll::Ready(Ok(self.take(state)));
@@ -590,7 +615,8 @@ impl RecvHalf {
             lifecycle::Receiving::Open => match &state.end {
                 Some(end) => end.clone().into(),
                 None => {
-                    let replaced = state.await_message(context);
+                    let replaced = self.stream.begin_wait(&mut state, context);
+                    self.waiter = WaiterIdentity::new(context.waker());
                     let must_report = state.credit_pending;
                     drop(state);
                     drop(replaced);
@@ -655,13 +681,14 @@ impl RecvHalf {
 
     /// Completes if the stream has a message to receive, or its receiving direction has ended.
     /// Otherwise registers the waker of the user, which waits for one of the two.
-    pub(crate) fn poll_arrived(&self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_arrived(&mut self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.stream.lock();
         let is_open = matches!(state.lifecycle.receiving(), lifecycle::Receiving::Open);
         if !state.queue.is_empty() || !is_open || state.end.is_some() {
             return Poll::Ready(());
         }
-        let replaced = state.await_message(context);
+        let replaced = self.stream.begin_wait(&mut state, context);
+        self.waiter = WaiterIdentity::new(context.waker());
         drop(state);
         drop(replaced);
         Poll::Pending
@@ -678,7 +705,7 @@ impl RecvHalf {
         state.lifecycle.stop(code);
         state.assembly = None;
         let unread = std::mem::take(&mut state.queue);
-        let waker = state.receiver.give_up();
+        let waker = self.stream.give_up_wait(&mut state);
         drop(state);
         drop((unread, waker));
         self.shared.send_pending(&self.stream);

@@ -13,7 +13,7 @@
 use super::stream::{PendingRecord, StreamShared};
 use crate::channel::AnySender;
 use crate::error::Fault;
-use crate::transport::{NotSent, ProgressSnapshot, SpaceWaiter};
+use crate::transport::{Memory, NotSent, ProgressSnapshot, SpaceWaiter};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{
@@ -140,6 +140,19 @@ impl Outbox {
         &mut self,
         stream: u32,
         credit: Option<u64>,
+        attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
+    ) -> Result<(), NotSent> {
+        self.flush()?;
+        self.send_flushed(stream, credit, attempt)
+    }
+
+    /// Attempts once to send a message of `stream`, as [`send`](Self::send) does. The caller has
+    /// called [`flush`](Self::flush) with success since it locked the outbox.
+    #[inline]
+    pub(crate) fn send_flushed(
+        &mut self,
+        stream: u32,
+        credit: Option<u64>,
         mut attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
     ) -> Result<(), NotSent> {
         if self.is_closed {
@@ -147,7 +160,6 @@ impl Outbox {
             // sent although the peer never receives it.
             return Err(NotSent::Disconnected);
         }
-        self.flush()?;
         let mut attempt = |wire: &mut AnySender| {
             wire.set_stream(stream, credit)?;
             attempt(wire)
@@ -160,6 +172,24 @@ impl Outbox {
             }
             other => self.note(other),
         }
+    }
+
+    /// Reserves memory for a message of `len` bytes of `stream` in `place`, if the session uses
+    /// shared memory, no record is pending, and there is memory. Otherwise returns `false`, and
+    /// [`send`](Self::send) says why. A reservation writes no record of a stream, so the caller may
+    /// simply unlock the outbox.
+    #[inline]
+    pub(crate) fn reserve_plainly(
+        &mut self,
+        stream: u32,
+        place: &mut Option<Memory>,
+        len: usize,
+    ) -> bool {
+        !self.is_closed
+            && !self.has_pending()
+            && matches!(self.wire, AnySender::SharedMemory(_))
+            && self.wire.set_stream(stream, None).is_ok()
+            && self.wire.reserve_into(place, len).is_ok()
     }
 
     /// Writes a control record. The pending records are written before it.
@@ -178,7 +208,7 @@ impl Outbox {
 
     /// Frees the reserved memory of a message. Returns the wakers of the users that wait for room,
     /// because these users may need the memory. The caller calls the wakers.
-    pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
+    pub(crate) fn release(&mut self, memory: Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
     }

@@ -84,7 +84,7 @@ impl Driver {
         if is_kept {
             // The message is copied to its place in the queue at once (decision 0064).
             wire.append_to(&mut state.queue);
-            (is_awaited, replaced) = state.receiver.claim(receiver);
+            (is_awaited, replaced) = stream.claim_wait(&state, receiver);
             pacer.count(counted);
         }
         // The sender's waker is taken only after the message was checked. If the message is a
@@ -152,7 +152,7 @@ impl Driver {
                 self.no_body(record)?;
                 state.lifecycle.received_close_write(number)?;
                 state.assembly = None;
-                [state.receiver.take(), None]
+                [stream.end_wait(&mut state), None]
             }
             Kind::End => {
                 self.no_body(record)?;
@@ -170,7 +170,7 @@ impl Driver {
                 if state.lifecycle.receiving() != Receiving::Open {
                     state.assembly = None;
                 }
-                [state.receiver.take(), state.sender.take()]
+                [stream.end_wait(&mut state), state.sender.take()]
             }
             Kind::Credit => {
                 let body = self.body(record)?;
@@ -178,7 +178,7 @@ impl Driver {
                 state.received_credit(number, body.credited.get())?;
                 [None, state.sender.take()]
             }
-            _ => [self.assemble(record, &mut state)?, None],
+            _ => [self.assemble(record, stream, &mut state)?, None],
         };
         let has_ended = state.lifecycle.has_ended();
         drop(state);
@@ -190,6 +190,7 @@ impl Driver {
     fn assemble(
         &self,
         record: &RecordHeader,
+        stream: &StreamShared,
         state: &mut StreamState,
     ) -> Result<Option<Waker>, Violation> {
         let bad = |what| Violation::Fragment { position: record.position.0, what };
@@ -237,7 +238,7 @@ impl Driver {
         let whole = state.assembly.take().and_then(|assembly| assembly.finish());
         let bytes = whole.ok_or_else(|| bad("ends before the announced length"))?;
         state.queue.push_back(Message::from_vec(bytes));
-        Ok(state.receiver.take())
+        Ok(stream.end_wait(state))
     }
 
     /// Returns the total length of the message that a first fragment announces.

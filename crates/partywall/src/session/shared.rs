@@ -164,6 +164,12 @@ impl SessionShared {
         }
     }
 
+    /// Whether the session is over. [`check`](Self::check) says why.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.end.get().is_some()
+    }
+
     /// Fails in a forked child. Every operation calls this check before it does anything (SPEC
     /// 7.3).
     #[inline]

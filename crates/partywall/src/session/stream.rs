@@ -14,10 +14,11 @@
 
 use super::credit::{RecvCredit, SendCredit};
 use super::error::SessionError;
-use super::lifecycle::{Lifecycle, PendingControl};
+use super::lifecycle::{Lifecycle, PendingControl, Receiving};
 use super::sync::{AsymmetricMutex, AsymmetricMutexGuard, AtomicBool, Ordering};
 use crate::message::Message;
 use crate::transport::Assembly;
+use partywall_layout::seeded_fault;
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
@@ -29,6 +30,10 @@ use std::task::{Context, Waker};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
+    /// Whether a user waits for a message. Then the stream's queue is empty, and the next message
+    /// or the end of the receiving direction calls the user's waker. Written under the stream's
+    /// lock.
+    is_awaited: AtomicBool,
     state: AsymmetricMutex<StreamState>,
     /// The number that identifies the stream in the records of its session.
     pub(crate) number: u32,
@@ -56,8 +61,8 @@ pub(crate) struct Terms {
 pub(crate) struct StreamState {
     /// Received messages that the application has not taken; credit bounds their number.
     pub(crate) queue: VecDeque<Message>,
-    /// The wait of the user for a message.
-    pub(crate) receiver: MessageWait,
+    /// The waker of the user that waits for a message, or has waited for one.
+    pub(crate) receiver: ReceiverWaker,
     /// A message of which only some fragments have arrived.
     pub(crate) assembly: Option<Box<Assembly>>,
     pub(crate) recv_credit: RecvCredit,
@@ -105,12 +110,12 @@ impl StreamShared {
             is_listed: false,
             has_answered: false,
             is_deferred: false,
-            receiver: MessageWait::default(),
+            receiver: ReceiverWaker::default(),
             sender: None,
             end: None,
         };
-        let is_sending_over = AtomicBool::new(false);
-        Self { number, is_sending_over, metadata, state: AsymmetricMutex::new(state) }
+        let (is_awaited, is_sending_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { is_awaited, state: AsymmetricMutex::new(state), number, is_sending_over, metadata }
     }
 
     #[inline]
@@ -138,9 +143,88 @@ impl StreamShared {
         self.note_sending_over();
         let mut state = self.lock();
         state.end.get_or_insert_with(|| error.clone());
-        let wakers = [state.receiver.take(), state.sender.take()];
+        let wakers = [self.end_wait(&mut state), state.sender.take()];
         drop(state);
         wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Whether a user waits for a message. The answer holds until a message or the end of the
+    /// receiving direction arrives, and then the user is woken. So the user itself may ask without
+    /// the stream's lock.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        // ORDER: Relaxed: `false` lets the caller take the stream's lock, which orders everything.
+        // After an outdated `true` the user is woken, which orders its next look after the store of
+        // `false`.
+        self.is_awaited.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set_awaited(&self, is_awaited: bool) {
+        // ORDER: Relaxed: see `is_awaited`. The stream's lock orders the stores.
+        self.is_awaited.store(is_awaited, Ordering::Relaxed);
+    }
+
+    /// Begins the wait of a user for a message: the stream's queue is empty, and its receiving
+    /// direction open. Returns a waker for the caller to drop without a lock.
+    #[inline]
+    #[must_use]
+    pub(crate) fn begin_wait(
+        &self,
+        state: &mut StreamState,
+        context: &Context<'_>,
+    ) -> Option<Waker> {
+        self.set_awaited(true);
+        state.receiver.replace(context)
+    }
+
+    /// Begins the wait for a message of a task that sends one on the stream, if the task has waited
+    /// here before: it probably waits for the answer next, and then needs no lock. If it does not,
+    /// the next message wakes it in vain.
+    #[inline]
+    pub(crate) fn await_answer(&self, state: &StreamState, context: &Context<'_>) {
+        let is_open = matches!(state.lifecycle.receiving(), Receiving::Open);
+        let may_wait = state.receiver.is(context)
+            && (state.queue.is_empty() || seeded_fault("wait_despite_messages"))
+            && (is_open || seeded_fault("wait_behind_the_end"))
+            && (!state.credit_pending || seeded_fault("wait_with_due_credit"));
+        if may_wait {
+            self.set_awaited(true);
+        }
+    }
+
+    /// Ends the wait of a user for a message, if there is one, and stores the user's waker in
+    /// `known`, unless it is there already. Returns whether there was a wait: then the caller calls
+    /// `known` without a lock. Also returns the waker that `known` was before, which the caller
+    /// drops without a lock.
+    #[inline]
+    pub(crate) fn claim_wait(
+        &self,
+        state: &StreamState,
+        known: &mut Option<Waker>,
+    ) -> (bool, Option<Waker>) {
+        if !self.is_awaited() {
+            return (false, None);
+        }
+        let replaced = state.receiver.store_in(known);
+        // The wait ends after the waker was cloned: if the clone panics, the end of the session
+        // wakes the user.
+        self.set_awaited(false);
+        (true, replaced)
+    }
+
+    /// Ends the wait of a user for a message, if there is one. Returns the waker to call.
+    pub(crate) fn end_wait(&self, state: &mut StreamState) -> Option<Waker> {
+        let is_awaited = self.is_awaited();
+        self.set_awaited(false);
+        if is_awaited { state.receiver.take() } else { None }
+    }
+
+    /// Gives up the wait of a user for a message, and its waker, which the caller drops without a
+    /// lock.
+    pub(crate) fn give_up_wait(&self, state: &mut StreamState) -> Option<Waker> {
+        self.set_awaited(false);
+        state.receiver.take()
     }
 }
 
@@ -196,67 +280,63 @@ impl StreamState {
         self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
-    /// Begins the wait of a user for a message. Returns a waker for the caller to drop without a
-    /// lock.
-    #[inline]
-    #[must_use]
-    pub(crate) fn await_message(&mut self, context: &Context<'_>) -> Option<Waker> {
-        self.receiver.begin(context)
-    }
-
     pub(crate) fn await_credit(&mut self, context: &Context<'_>) {
         register(&mut self.sender, context);
     }
 }
 
-/// A user that waits for a message, or has waited for one. The user's waker is kept after its call:
+/// The waker of a user that waits for a message, or has waited for one. It is kept after the wait:
 /// the next wait is mostly one of the same task, which then neither clones nor drops a waker
 /// (decision 0065).
 #[derive(Debug, Default)]
-pub(crate) struct MessageWait {
-    is_waiting: bool,
-    waker: Option<Waker>,
+pub(crate) struct ReceiverWaker(Option<Waker>);
+
+impl ReceiverWaker {
+    /// Stores the waker of `context`. Returns the waker of another task that has waited before. The
+    /// caller drops that waker without a lock, because dropping it may run code of the application.
+    #[inline]
+    fn replace(&mut self, context: &Context<'_>) -> Option<Waker> {
+        if self.is(context) { None } else { self.0.replace(context.waker().clone()) }
+    }
+
+    #[inline]
+    fn is(&self, context: &Context<'_>) -> bool {
+        self.0.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+    }
+
+    /// Stores a clone of the waker in `known`, unless one is there already. Returns the waker that
+    /// `known` was before.
+    #[inline]
+    fn store_in(&self, known: &mut Option<Waker>) -> Option<Waker> {
+        match (&self.0, &*known) {
+            (Some(waker), Some(known)) if known.will_wake(waker) => None,
+            _ => std::mem::replace(known, self.0.clone()),
+        }
+    }
+
+    const fn take(&mut self) -> Option<Waker> {
+        self.0.take()
+    }
 }
 
-impl MessageWait {
-    /// Begins a wait. Returns the waker of another task that has waited before. The caller drops
-    /// that waker without a lock, because dropping it may run code of the application.
+/// Says whether a waker is the one with which a user began its last wait. The identity keeps no
+/// task alive, so it means something only while the user waits: then the stream has the waker.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaiterIdentity {
+    data: usize,
+    vtable: usize,
+}
+
+impl WaiterIdentity {
     #[inline]
-    fn begin(&mut self, context: &Context<'_>) -> Option<Waker> {
-        self.is_waiting = true;
-        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            return None;
-        }
-        self.waker.replace(context.waker().clone())
+    pub(crate) fn new(waker: &Waker) -> Self {
+        Self { data: waker.data().addr(), vtable: std::ptr::from_ref(waker.vtable()).addr() }
     }
 
-    /// Ends the wait, if there is one. Returns the waker to call.
-    pub(crate) fn take(&mut self) -> Option<Waker> {
-        if std::mem::take(&mut self.is_waiting) { self.waker.take() } else { None }
-    }
-
-    /// Ends the wait, if there is one, and stores its waker in `known`, unless it is there already.
-    /// Returns whether there was a wait: then the caller calls `known` without a lock. Also returns
-    /// the waker that `known` was before, which the caller drops without a lock.
+    /// Whether the user is the one of `context`.
     #[inline]
-    pub(crate) fn claim(&mut self, known: &mut Option<Waker>) -> (bool, Option<Waker>) {
-        if !self.is_waiting {
-            return (false, None);
-        }
-        let replaced = match (&self.waker, &*known) {
-            (Some(waker), Some(known)) if known.will_wake(waker) => None,
-            _ => std::mem::replace(known, self.waker.clone()),
-        };
-        // The wait ends after the waker was cloned: if the clone panics, the end of the session
-        // wakes the user.
-        self.is_waiting = false;
-        (true, replaced)
-    }
-
-    /// Gives up the wait and the waker, which the caller drops without a lock.
-    pub(crate) const fn give_up(&mut self) -> Option<Waker> {
-        self.is_waiting = false;
-        self.waker.take()
+    pub(crate) fn is(&self, context: &Context<'_>) -> bool {
+        *self == Self::new(context.waker()) || seeded_fault("wait_of_another_task")
     }
 }
 
@@ -293,9 +373,18 @@ mod tests {
         (Arc::clone(&task), Waker::from(task))
     }
 
+    fn stream() -> StreamShared {
+        StreamShared::new(1, true, Box::default(), 0, 0)
+    }
+
+    /// Looks for a message as a user does that is about to wait.
+    fn begin(stream: &StreamShared, waker: &Waker) -> Option<Waker> {
+        stream.begin_wait(&mut stream.lock(), &Context::from_waker(waker))
+    }
+
     /// Claims the wait as the driver does. Returns whether there was one.
-    fn deliver(wait: &mut MessageWait, known: &mut Option<Waker>) -> bool {
-        let (is_awaited, _replaced) = wait.claim(known);
+    fn deliver(stream: &StreamShared, known: &mut Option<Waker>) -> bool {
+        let (is_awaited, _replaced) = stream.claim_wait(&stream.lock(), known);
         if let Some(known) = known.as_ref().filter(|_| is_awaited) {
             known.wake_by_ref();
         }
@@ -305,28 +394,28 @@ mod tests {
     #[test]
     fn task_that_waits_again_clones_no_waker() {
         let (task, waker) = task();
-        let (mut wait, mut known) = (MessageWait::default(), None);
+        let (stream, mut known) = (stream(), None);
         for round in 1..=3 {
-            assert!(wait.begin(&Context::from_waker(&waker)).is_none());
-            assert!(deliver(&mut wait, &mut known));
+            assert!(begin(&stream, &waker).is_none());
+            assert!(deliver(&stream, &mut known));
             assert_eq!(task.0.load(Ordering::Relaxed), round);
             // This test, `waker`, the stream and the driver.
             assert_eq!(Arc::strong_count(&task), 4);
         }
-        assert!(!deliver(&mut wait, &mut known), "no wait is claimed twice");
+        assert!(!deliver(&stream, &mut known), "no wait is claimed twice");
         assert_eq!(task.0.load(Ordering::Relaxed), 3);
-        drop((wait, known));
+        drop((stream, known));
         assert_eq!(Arc::strong_count(&task), 2);
     }
 
     #[test]
     fn other_task_that_waits_is_woken_and_the_first_is_forgotten() {
         let ((first, first_waker), (second, second_waker)) = (task(), task());
-        let (mut wait, mut known) = (MessageWait::default(), None);
-        assert!(wait.begin(&Context::from_waker(&first_waker)).is_none());
-        assert!(deliver(&mut wait, &mut known));
-        assert!(wait.begin(&Context::from_waker(&second_waker)).is_some());
-        assert!(deliver(&mut wait, &mut known));
+        let (stream, mut known) = (stream(), None);
+        assert!(begin(&stream, &first_waker).is_none());
+        assert!(deliver(&stream, &mut known));
+        assert!(begin(&stream, &second_waker).is_some());
+        assert!(deliver(&stream, &mut known));
         assert_eq!(first.0.load(Ordering::Relaxed), 1);
         assert_eq!(second.0.load(Ordering::Relaxed), 1);
         assert_eq!(Arc::strong_count(&first), 2);
@@ -335,28 +424,56 @@ mod tests {
     #[test]
     fn look_without_waiting_does_not_keep_the_next_wait_from_its_waker() {
         let (task, waker) = task();
-        let (mut wait, mut known) = (MessageWait::default(), None);
+        let (stream, mut known) = (stream(), None);
         for _ in 0..2 {
-            drop(wait.begin(&Context::from_waker(Waker::noop())));
-            drop(wait.begin(&Context::from_waker(&waker)));
-            assert!(deliver(&mut wait, &mut known));
+            drop(begin(&stream, Waker::noop()));
+            drop(begin(&stream, &waker));
+            assert!(deliver(&stream, &mut known));
         }
         assert_eq!(task.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]
-    fn wait_that_has_ended_is_not_taken() {
+    fn wait_that_has_ended_is_not_ended_again() {
         let (task, waker) = task();
-        let (mut wait, mut known) = (MessageWait::default(), None);
-        assert!(wait.take().is_none());
-        drop(wait.begin(&Context::from_waker(&waker)));
-        assert!(deliver(&mut wait, &mut known));
-        assert!(wait.take().is_none());
-        drop(wait.begin(&Context::from_waker(&waker)));
-        assert!(wait.take().is_some());
-        drop(wait.begin(&Context::from_waker(&waker)));
-        drop((wait.give_up(), known));
-        assert!(wait.take().is_none());
+        let (stream, mut known) = (stream(), None);
+        let end = || stream.end_wait(&mut stream.lock());
+        assert!(end().is_none());
+        drop(begin(&stream, &waker));
+        assert!(deliver(&stream, &mut known));
+        assert!(end().is_none());
+        drop(begin(&stream, &waker));
+        assert!(end().is_some());
+        drop(begin(&stream, &waker));
+        drop((stream.give_up_wait(&mut stream.lock()), known));
+        assert!(end().is_none());
         assert_eq!(Arc::strong_count(&task), 2);
+    }
+
+    /// Input: a task has waited on a stream, and sends on it. Expected: its wait begins at once,
+    /// unless another task has waited last, or the task has something else to do than to wait.
+    #[test]
+    fn wait_begins_when_the_task_that_waited_last_sends() {
+        let ((_task, waker), (_other, other)) = (task(), task());
+        let send = |stream: &StreamShared, waker: &Waker| {
+            stream.await_answer(&stream.lock(), &Context::from_waker(waker));
+            stream.is_awaited()
+        };
+        let stream = stream();
+        assert!(!send(&stream, &waker), "it has never waited");
+        drop(begin(&stream, &waker));
+        assert!(deliver(&stream, &mut None));
+        assert!(!send(&stream, &other), "another task waited");
+        assert!(send(&stream, &waker));
+        let mut known = None;
+        assert!(deliver(&stream, &mut known) && known.is_some_and(|known| known.will_wake(&waker)));
+        stream.lock().queue.push_back(Message::copied(&[1]));
+        assert!(!send(&stream, &waker), "a message is there");
+        stream.lock().queue.clear();
+        stream.lock().credit_pending = true;
+        assert!(!send(&stream, &waker), "credit must be reported first");
+        stream.lock().credit_pending = false;
+        stream.lock().lifecycle.received_close_write(1).unwrap();
+        assert!(!send(&stream, &waker), "the direction has ended");
     }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stream of a session on tokio. A stream carries messages in two directions, and one direction
 //! can end while the other continues.
+//!
+//! The calls that each message takes return the future that polls the stream. An `async fn` around
+//! it would have a state to look at in each poll, and would move its arguments (decision 0067).
 
 use super::io::StreamIo;
 use super::runtime::within_budget;
@@ -12,7 +15,7 @@ use crate::transport::{OwnedReservation, Transport};
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 /// Both directions of a stream.
 ///
@@ -25,7 +28,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new((send, recv): (SendHalf, RecvHalf)) -> Self {
+    pub(super) fn new((mut send, recv): (SendHalf, RecvHalf)) -> Self {
+        send.await_answers();
         Self { send: SendStream { half: send }, recv: RecvStream { half: recv, received: 0 } }
     }
 
@@ -91,8 +95,12 @@ impl Stream {
     /// # Errors
     /// Fails as [`send`](SendStream::send) does, for example if the peer has stopped receiving or
     /// the session is over.
-    pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        self.send.send(payload).await
+    #[inline]
+    pub fn send(
+        &mut self,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<(), StreamSendError>> + Send {
+        self.send.send(payload)
     }
 
     /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
@@ -109,8 +117,12 @@ impl Stream {
     /// # Errors
     /// Fails as [`reserve`](SendStream::reserve) does, for example if the peer has stopped
     /// receiving or the session is over.
-    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
-        self.send.reserve(len).await
+    #[inline]
+    pub fn reserve(
+        &mut self,
+        len: usize,
+    ) -> impl Future<Output = Result<Reservation<'_>, StreamSendError>> + Send {
+        self.send.reserve(len)
     }
 
     /// Receives the next message, as [`RecvStream::recv`] does.
@@ -118,8 +130,11 @@ impl Stream {
     /// # Errors
     /// Fails as [`recv`](RecvStream::recv) does, for example if the peer reset the stream or the
     /// session is over.
-    pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
-        self.recv.recv().await
+    #[inline]
+    pub fn recv(
+        &mut self,
+    ) -> impl Future<Output = Result<Option<Message>, StreamRecvError>> + Send {
+        self.recv.recv()
     }
 
     /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
@@ -198,12 +213,15 @@ impl SendStream {
     ///
     /// # Errors
     /// Returns [`StreamSendError`] if the message was not sent.
-    pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
+    #[inline]
+    pub fn send(
+        &mut self,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<(), StreamSendError>> + Send {
         let mut outgoing = Guard::new(self);
-        poll_fn(|context| {
+        poll_fn(move |context| {
             within_budget(context, |context| outgoing.poll(|half| half.poll_send(context, payload)))
         })
-        .await
     }
 
     /// Sends a copy of `payload` if there is credit and room now. Never waits.
@@ -228,10 +246,18 @@ impl SendStream {
     /// # Errors
     /// Fails as [`send`](Self::send) does, for example if the peer has stopped receiving or the
     /// session is over.
-    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
-        let mut outgoing = Guard::new(self);
-        poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len))).await?;
-        Ok(Reservation { outgoing })
+    #[inline]
+    pub fn reserve(
+        &mut self,
+        len: usize,
+    ) -> impl Future<Output = Result<Reservation<'_>, StreamSendError>> + Send {
+        const OVER: &str = "`reserve` is not polled after it has completed";
+        let mut outgoing = Some(Guard::new(self));
+        poll_fn(move |context| {
+            let guard = outgoing.as_mut().expect(OVER);
+            ready!(guard.poll(|half| half.poll_reserve(context, len)))?;
+            Poll::Ready(Ok(Reservation { outgoing: outgoing.take().expect(OVER) }))
+        })
     }
 
     /// Reserves memory for a message, like [`reserve`](Self::reserve), but the result does not
@@ -325,8 +351,11 @@ impl RecvStream {
     ///
     /// # Errors
     /// Returns [`StreamRecvError`] if no message was received.
-    pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
-        poll_fn(|context| self.poll_recv(context)).await
+    #[inline]
+    pub fn recv(
+        &mut self,
+    ) -> impl Future<Output = Result<Option<Message>, StreamRecvError>> + Send {
+        poll_fn(|context| self.poll_recv(context))
     }
 
     /// Returns the next message if one has arrived. Never waits.
@@ -431,11 +460,11 @@ impl Reservation<'_> {
     ///
     /// # Errors
     /// Fails as [`SendStream::send`] does, and then drops the message.
-    pub async fn commit(mut self) -> Result<(), StreamSendError> {
-        poll_fn(|context| {
+    #[inline]
+    pub fn commit(mut self) -> impl Future<Output = Result<(), StreamSendError>> + Send {
+        poll_fn(move |context| {
             within_budget(context, |context| self.outgoing.poll(|half| half.poll_commit(context)))
         })
-        .await
     }
 
     /// Shortens the message to `len` bytes. Does nothing if the message is not longer than `len`.

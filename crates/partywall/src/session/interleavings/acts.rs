@@ -34,7 +34,7 @@ pub(super) fn send(half: &mut SendHalf, payload: &[u8]) -> Result<(), StreamSend
     sent
 }
 
-pub(super) fn recv(half: &RecvHalf) -> Result<Option<Message>, StreamRecvError> {
+pub(super) fn recv(half: &mut RecvHalf) -> Result<Option<Message>, StreamRecvError> {
     wait(|context| {
         // As a byte stream of tokio after a long message. It does nothing where a thread keeps the
         // driver.
@@ -44,7 +44,7 @@ pub(super) fn recv(half: &RecvHalf) -> Result<Option<Message>, StreamRecvError> 
 }
 
 /// Receives the next message; fails the test if the peer finishes before it sent one.
-pub(super) fn recv_one(half: &RecvHalf) -> Message {
+pub(super) fn recv_one(half: &mut RecvHalf) -> Message {
     recv(half).unwrap().expect("the peer finished first")
 }
 
@@ -60,12 +60,12 @@ pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<(
 
 /// Starts a thread that receives exactly the messages of `send_many`, and then the end of the
 /// direction.
-pub(super) fn recv_many(half: RecvHalf, mark: u8, count: u8) -> JoinHandle<()> {
+pub(super) fn recv_many(mut half: RecvHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {
-            assert_eq!(recv_one(&half), [mark, number]);
+            assert_eq!(recv_one(&mut half), [mark, number]);
         }
-        assert!(matches!(recv(&half), Ok(None)));
+        assert!(matches!(recv(&mut half), Ok(None)));
     })
 }
 

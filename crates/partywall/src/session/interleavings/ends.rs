@@ -27,9 +27,9 @@ fn open_into_the_end() {
     let how = chance.below(4);
     let session = ours.clone();
     let opening = thread::spawn(move || {
-        while let Ok((mut sender, receiver)) = open(&session, 0) {
+        while let Ok((mut sender, mut receiver)) = open(&session, 0) {
             let _ = send(&mut sender, b"anybody?");
-            match recv(&receiver) {
+            match recv(&mut receiver) {
                 Err(StreamRecvError::Session(_)) => break,
                 // This thread and the peer's driver could go on for ever while the thread that
                 // drops the last handle never runs. So it lets that thread run.
@@ -67,8 +67,8 @@ fn refused_into_the_end() {
     let session = ours.clone();
     let opening = thread::spawn(move || {
         for _ in 0..2 {
-            let Ok((_sender, receiver)) = open(&session, 1) else { return };
-            match recv(&receiver) {
+            let Ok((_sender, mut receiver)) = open(&session, 1) else { return };
+            match recv(&mut receiver) {
                 Err(StreamRecvError::Session(_)) => return,
                 Err(StreamRecvError::Reset { code: REFUSED }) => {}
                 other => panic!("{other:?}"),
@@ -116,10 +116,10 @@ fn open_while_going_away() {
     });
     loop {
         match open(&ours, 0) {
-            Ok((mut sender, receiver)) => {
+            Ok((mut sender, mut receiver)) => {
                 let sent = (0..2).try_for_each(|number| send(&mut sender, &[6, number]));
                 drop(sender);
-                match recv(&receiver) {
+                match recv(&mut receiver) {
                     Ok(message) => assert_eq!(message.expect("a message"), [5, 0]),
                     Err(StreamRecvError::Reset { code: REFUSED }) => {
                         assert!(matches!(
@@ -130,8 +130,8 @@ fn open_while_going_away() {
                     }
                     Err(end) => panic!("{end}"),
                 }
-                assert_eq!(recv_one(&receiver), [5, 1]);
-                assert!(matches!(recv(&receiver), Ok(None)));
+                assert_eq!(recv_one(&mut receiver), [5, 1]);
+                assert!(matches!(recv(&mut receiver), Ok(None)));
             }
             Err(OpenError::GoingAway { code: 9 }) => break,
             Err(error) => panic!("{error}"),
@@ -154,7 +154,7 @@ fn all_wait_for_the_end() {
     let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
-    let (mut sender, receiver) = open(&ours, 0).unwrap();
+    let (mut sender, mut receiver) = open(&ours, 0).unwrap();
     let halves = accept_one(&theirs);
     let mut threads = Vec::new();
     let mut waits = |act: fn(&Handle)| {
@@ -174,7 +174,7 @@ fn all_wait_for_the_end() {
         let _ = wait(|context| session.poll_answer(context, token));
     });
     threads.push(thread::spawn(move || while send(&mut sender, &[0; 20]).is_ok() {}));
-    threads.push(thread::spawn(move || assert!(!matches!(recv(&receiver), Ok(Some(_))))));
+    threads.push(thread::spawn(move || assert!(!matches!(recv(&mut receiver), Ok(Some(_))))));
     match chance.below(4) {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
@@ -229,9 +229,9 @@ fn let_go_with_much_to_say() {
         Sides::connect(Setup { streams_max: 8, ..setup });
     let receiving = thread::spawn(move || {
         for mark in 0..6 {
-            let (_sender, receiver) = accept_one(&theirs);
-            assert_eq!(recv_one(&receiver), [mark]);
-            assert!(matches!(recv(&receiver), Ok(None)));
+            let (_sender, mut receiver) = accept_one(&theirs);
+            assert_eq!(recv_one(&mut receiver), [mark]);
+            assert!(matches!(recv(&mut receiver), Ok(None)));
         }
     });
     for mark in 0..6 {

@@ -7,6 +7,7 @@
 //!              one of two waiters gives up; senders give up messages in fragments
 //!   credit     a message carries credit while other credit is sent in a record of its own;
 //!              a user leaves credit to its driver while the driver goes to sleep
+//!   messages   one task sends on a stream and waits for messages of it
 //!   numbers    a stream reuses a number after END; the peer answers a stream immediately
 //! ```
 //!
@@ -15,7 +16,7 @@
 use super::acts::{
     accept_one, close, join, open, random, recv, recv_many, recv_one, send, send_many,
 };
-use super::sides::{Setup, Sides, give_up_after};
+use super::sides::{Setup, Sides, Task, give_up_after};
 use super::{explore, pattern};
 use crate::config::BackPressure;
 use crate::session::{Handle, RecvHalf, SendHalf, StreamSendError};
@@ -31,10 +32,10 @@ fn senders_short_of_room() {
     let mut threads = Vec::new();
     for mark in 0..2 {
         let (sender, _) = open(ours, mark).unwrap();
-        let (_, receiver) = accept_one(theirs);
+        let (_, mut receiver) = accept_one(theirs);
         if chance.below(3) == 0 {
             threads.push(thread::spawn(move || send_long(sender, mark)));
-            threads.push(thread::spawn(move || recv_long(&receiver, mark)));
+            threads.push(thread::spawn(move || recv_long(&mut receiver, mark)));
         } else {
             threads.push(send_many(sender, mark, 10));
             threads.push(recv_many(receiver, mark, 10));
@@ -51,7 +52,7 @@ fn send_long(mut half: SendHalf, mark: u8) {
     }
 }
 
-fn recv_long(half: &RecvHalf, mark: u8) {
+fn recv_long(half: &mut RecvHalf, mark: u8) {
     for number in 0..3 {
         assert!(recv_one(half) == pattern(300, u64::from(mark) << 8 | number));
     }
@@ -70,20 +71,20 @@ fn one_gives_up_waiting() {
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
     let [ours, theirs] = &sides.handles;
     let (sender, _) = open(ours, 0).unwrap();
-    let (_, receiver) = accept_one(theirs);
+    let (_, mut receiver) = accept_one(theirs);
     let (mut giving_up, _) = open(ours, 1).unwrap();
-    let (_, drained) = accept_one(theirs);
+    let (_, mut drained) = accept_one(theirs);
     let tries = chance.below(12);
     let threads = [
         thread::spawn(move || send_long(sender, 0)),
-        thread::spawn(move || recv_long(&receiver, 0)),
+        thread::spawn(move || recv_long(&mut receiver, 0)),
         thread::spawn(move || {
             for _ in 0..tries {
                 let _ = give_up_after(1, |context| giving_up.poll_send(context, &[1; 48]));
                 giving_up.give_back();
             }
         }),
-        thread::spawn(move || while let Ok(Some(_)) = recv(&drained) {}),
+        thread::spawn(move || while let Ok(Some(_)) = recv(&mut drained) {}),
     ];
     join(threads);
     close(sides);
@@ -105,7 +106,7 @@ fn pieces_given_up() {
     let mut threads = Vec::new();
     for mark in 0..2 {
         let (mut sender, _) = open(ours, mark).unwrap();
-        let (_, receiver) = accept_one(theirs);
+        let (_, mut receiver) = accept_one(theirs);
         threads.push(thread::spawn(move || {
             for number in 0..3 {
                 let given_up = pattern(600, 99);
@@ -118,13 +119,13 @@ fn pieces_given_up() {
         threads.push(thread::spawn(move || {
             let mut next = 0;
             while next < 3 {
-                let message = recv_one(&receiver);
+                let message = recv_one(&mut receiver);
                 if message != pattern(600, 99) {
                     assert!(message == pattern(300, u64::from(mark) << 8 | next));
                     next += 1;
                 }
             }
-            assert!(matches!(recv(&receiver), Ok(None)));
+            assert!(matches!(recv(&mut receiver), Ok(None)));
         }));
     }
     join(threads);
@@ -166,21 +167,21 @@ fn credit_left_to_the_driver() {
     let (mut chance, setup) = random();
     let window = chance.pick(&[0, 64, 128]);
     let sides = Sides::connect(Setup { window, ..setup });
-    let (mut our_send, our_recv) = open(&sides.handles[0], 0).unwrap();
-    let (mut their_send, their_recv) = accept_one(&sides.handles[1]);
+    let (mut our_send, mut our_recv) = open(&sides.handles[0], 0).unwrap();
+    let (mut their_send, mut their_recv) = accept_one(&sides.handles[1]);
     let asking = thread::spawn(move || {
         send(&mut our_send, &pattern(150, 0)).unwrap();
-        assert_eq!(recv_one(&our_recv), [1]);
+        assert_eq!(recv_one(&mut our_recv), [1]);
         send(&mut our_send, &pattern(150, 2)).unwrap();
         send(&mut our_send, &pattern(150, 3)).unwrap();
     });
     let answering = thread::spawn(move || {
-        assert!(recv_one(&their_recv) == pattern(150, 0));
+        assert!(recv_one(&mut their_recv) == pattern(150, 0));
         send(&mut their_send, &[1]).unwrap();
-        assert!(recv_one(&their_recv) == pattern(150, 2));
+        assert!(recv_one(&mut their_recv) == pattern(150, 2));
         asking.join().unwrap();
-        assert!(recv_one(&their_recv) == pattern(150, 3));
-        assert!(matches!(recv(&their_recv), Ok(None)));
+        assert!(recv_one(&mut their_recv) == pattern(150, 3));
+        assert!(matches!(recv(&mut their_recv), Ok(None)));
     });
     join([answering]);
     close(sides);
@@ -189,6 +190,59 @@ fn credit_left_to_the_driver() {
 #[test]
 fn credit_left_to_the_driver_is_reported() {
     explore(1600, credit_left_to_the_driver);
+}
+
+/// Race: one task sends on a stream and receives on it, so its wait for a message begins when it
+/// sends. The peer sends other messages than answers, too, and ends its direction. Expected: the
+/// task is woken for each message and for the end.
+fn one_task_sends_and_receives() {
+    let (mut chance, setup) = random();
+    // Short of credit, the two sides must take turns, or both wait to send.
+    let takes_turns = chance.below(2) == 0;
+    let (window, len) = if takes_turns {
+        (chance.pick(&[0, 64, 128]), chance.pick(&[2, 60, 150]))
+    } else {
+        (1 << 12, 2)
+    };
+    let (sends_twice, extra) = (!takes_turns, if takes_turns { 0 } else { chance.below(3) });
+    let sides = Sides::connect(Setup { window, ..setup });
+    let (mut our_send, mut our_recv) = open(&sides.handles[0], 0).unwrap();
+    our_send.await_answers();
+    let (mut their_send, mut their_recv) = accept_one(&sides.handles[1]);
+    let asking = thread::spawn(move || {
+        let task = Task::new();
+        for number in 0..4 {
+            for _ in 0..=u64::from(sends_twice && number == 1) {
+                let asked = pattern(len, number);
+                let sent = task.wait(|context| our_send.poll_send(context, &asked));
+                our_send.give_back();
+                sent.unwrap();
+            }
+            let received = task.wait(|context| our_recv.poll_recv(context));
+            assert!(matches!(received, Ok(Some(_))), "{received:?}");
+        }
+        drop(our_send);
+        let mut left = 0;
+        while task.wait(|context| our_recv.poll_recv(context)).unwrap().is_some() {
+            left += 1;
+        }
+        assert_eq!(left, extra + u64::from(sends_twice));
+    });
+    let answering = thread::spawn(move || {
+        for number in 0..extra {
+            send(&mut their_send, &pattern(len, number)).unwrap();
+        }
+        while let Ok(Some(message)) = recv(&mut their_recv) {
+            send(&mut their_send, &message).unwrap();
+        }
+    });
+    join([asking, answering]);
+    close(sides);
+}
+
+#[test]
+fn wait_that_begins_with_sending_ends_with_a_message() {
+    explore(1600, one_task_sends_and_receives);
 }
 
 /// Race: only one stream may be open at a time, so each stream reuses the number of the one before.
@@ -201,17 +255,18 @@ fn one_number_for_all() {
     let stops = [chance.below(4), chance.below(4), chance.below(4)];
     let opening = thread::spawn(move || {
         for (mark, stop_after) in (0..).zip(stops) {
-            let (sender, receiver) = open(&ours, mark).unwrap();
+            let (sender, mut receiver) = open(&ours, mark).unwrap();
             drop(sender);
             for _ in 0..stop_after {
-                assert_eq!(recv_one(&receiver), [mark]);
+                assert_eq!(recv_one(&mut receiver), [mark]);
             }
         }
     });
     let accepting = thread::spawn(move || {
         for mark in 0..3 {
-            let (mut sender, receiver) = accept_one(&theirs);
-            let ending = thread::spawn(move || assert!(!matches!(recv(&receiver), Ok(Some(_)))));
+            let (mut sender, mut receiver) = accept_one(&theirs);
+            let ending =
+                thread::spawn(move || assert!(!matches!(recv(&mut receiver), Ok(Some(_)))));
             let stopped = loop {
                 if let Err(error) = send(&mut sender, &[mark]) {
                     break error;
@@ -238,8 +293,8 @@ fn answered_at_once() {
     let [ours, theirs] = sides.handles.each_ref().map(Handle::clone);
     let opening = thread::spawn(move || {
         for mark in 0..3 {
-            let (_sender, receiver) = open(&ours, mark).unwrap();
-            assert_eq!(recv_one(&receiver), [mark]);
+            let (_sender, mut receiver) = open(&ours, mark).unwrap();
+            assert_eq!(recv_one(&mut receiver), [mark]);
         }
     });
     let answering = thread::spawn(move || {

@@ -238,17 +238,33 @@ impl Bed {
     }
 }
 
-/// Calls `poll` until its result is ready. Between two calls, blocks the calling thread until its
-/// waker is called.
-pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
-    let bed = Arc::new(Bed::default());
-    let waker = Waker::from(Arc::clone(&bed));
-    loop {
-        if let Poll::Ready(value) = poll(&Context::from_waker(&waker)) {
-            return value;
-        }
-        bed.sleep();
+/// A task of a user: a waker that several operations of one thread use.
+pub(super) struct Task {
+    bed: Arc<Bed>,
+    waker: Waker,
+}
+
+impl Task {
+    pub(super) fn new() -> Self {
+        let bed = Arc::new(Bed::default());
+        Self { waker: Waker::from(Arc::clone(&bed)), bed }
     }
+
+    /// Calls `poll` until its result is ready. Between two calls, blocks the calling thread until
+    /// the task is woken.
+    pub(super) fn wait<T>(&self, mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
+        loop {
+            if let Poll::Ready(value) = poll(&Context::from_waker(&self.waker)) {
+                return value;
+            }
+            self.bed.sleep();
+        }
+    }
+}
+
+/// Waits for one operation, in a task of its own.
+pub(super) fn wait<T>(poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
+    Task::new().wait(poll)
 }
 
 /// Polls an operation now and each time the thread is woken, at most `polls` times in all, and then
