@@ -351,6 +351,12 @@ pub const REGISTRY: &[Fault] = &[
     fault("wait_despite_messages", &[A_WAIT, shuttle(A_WAIT_RACE)]),
     fault("wait_behind_the_end", &[A_WAIT, shuttle(A_WAIT_RACE)]),
     fault("wait_with_due_credit", &[A_WAIT]),
+    // Fault: a message carries only credit that is due. Effect: at many lengths of messages nearly
+    // each second one carries credit, which processors cannot predict.
+    fault(
+        "due_credit_only",
+        &[unit("partywall", "driver::tests::message_carries_credit_from_a_quarter_of_the_window")],
+    ),
     // Fault: a task takes the wait of another task for its own. Effect: nobody wakes it.
     fault(
         "wait_of_another_task",

@@ -7,7 +7,7 @@
 //!       sent + c − credited ≤ window, or sent − credited ≤ window / 2
 //!   receiver counts received, taken and reported: a CREDIT record is due if
 //!       taken − reported ≥ window / 2, and a message the other way carries credit if
-//!       taken − reported ≥ window / 4
+//!       taken − reported ≥ window / 4, in both cases > 0
 //! ```
 //!
 //! The counters are totals since the stream was opened; the module only computes. The receiver's
@@ -54,6 +54,11 @@ impl SendCredit {
     /// Gives the cost of a message back to the credit, because nothing of the message was sent.
     pub(crate) const fn refund(&mut self, cost: u64) {
         self.sent -= cost;
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) const fn credited(&self) -> u64 {
+        self.credited
     }
 
     /// Handles a record CREDIT: the application at the receiver has taken messages of `credited`

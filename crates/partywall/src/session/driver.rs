@@ -514,6 +514,7 @@ mod tests {
     use crate::session::{Handle, Opening, RecvHalf, SendHalf, StreamSendError};
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
+    use partywall_layout::record_ring::HEADER_BYTES;
     use partywall_layout::stream::{GoAwayBody, ResetBody, SESSION};
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::task::{Context, Poll, Wake};
@@ -836,6 +837,27 @@ mod tests {
             context = Context::from_waker(&wakers[1 - last]);
             assert!(recv.poll_recv(&context).is_pending());
         }
+    }
+
+    /// Input: a user takes messages for a quarter of the window, which makes no credit due, and
+    /// sends a message. Expected: that message carries the credit, and one after less does not.
+    #[test]
+    fn message_carries_credit_from_a_quarter_of_the_window() {
+        let mut stream = AnsweredStream::open(false);
+        let context = Context::from_waker(Waker::noop());
+        let eighth = Config::default().stream_window / 8;
+        let message = vec![1; usize::try_from(eighth - HEADER_BYTES).unwrap()];
+        let mut credited = Vec::new();
+        for _ in 0..5 {
+            while stream.drivers[0].turn() == Turn::Busy {}
+            credited.push(stream.asking.0.stream.lock().send_credit.credited());
+            assert!(stream.asking.0.poll_send(&context, &message).is_ready());
+            while stream.drivers[1].turn() == Turn::Busy {}
+            assert!(matches!(stream.answering.1.poll_recv(&context), Poll::Ready(Ok(Some(_)))));
+            stream.answer();
+        }
+        let taken = [0, 0, 2, 2, 4].map(|count| credited[0] + count * eighth);
+        assert_eq!(credited, taken);
     }
 
     /// A stream on which one side sends messages that use up the credit, and the other side has

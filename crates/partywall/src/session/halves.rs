@@ -72,12 +72,12 @@ struct Outgoing {
 }
 
 impl SendHalf {
-    /// Makes each task that sends on this stream wait for the answer, if it has waited for a
-    /// message of the stream before. Only for runtimes that wake a task without a system call,
-    /// because a message may wake the task in vain (decision 0067).
+    /// Sets whether each task that sends on this stream begins to wait for the answer, if it has
+    /// waited for a message of the stream before. Only for runtimes that mostly wake a task without
+    /// a system call, because a message may wake the task in vain (decision 0067).
     #[cfg(any(feature = "tokio", all(test, shuttle)))]
-    pub(crate) const fn await_answers(&mut self) {
-        self.awaits_answers = true;
+    pub(crate) const fn await_answers(&mut self, awaits_answers: bool) {
+        self.awaits_answers = awaits_answers;
     }
 
     pub(crate) fn finish(&self) {
@@ -587,7 +587,7 @@ impl Outgoing {
 pub(crate) struct RecvHalf {
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) stream: Arc<StreamShared>,
-    /// The user that has waited last.
+    /// The user that began to wait last.
     waiter: WaiterIdentity,
 }
 
@@ -615,14 +615,14 @@ impl RecvHalf {
             lifecycle::Receiving::Open => match &state.end {
                 Some(end) => end.clone().into(),
                 None => {
-                    let replaced = self.stream.begin_wait(&mut state, context);
-                    self.waiter = WaiterIdentity::new(context.waker());
+                    let waiter = &mut self.waiter;
+                    let replaced = self.stream.begin_wait(&mut state, waiter, context);
                     let must_report = state.credit_pending;
                     drop(state);
-                    drop(replaced);
                     if must_report {
                         self.shared.send_pending(&self.stream);
                     }
+                    drop(replaced);
                     return Poll::Pending;
                 }
             },
@@ -687,8 +687,7 @@ impl RecvHalf {
         if !state.queue.is_empty() || !is_open || state.end.is_some() {
             return Poll::Ready(());
         }
-        let replaced = self.stream.begin_wait(&mut state, context);
-        self.waiter = WaiterIdentity::new(context.waker());
+        let replaced = self.stream.begin_wait(&mut state, &mut self.waiter, context);
         drop(state);
         drop(replaced);
         Poll::Pending

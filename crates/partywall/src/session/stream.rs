@@ -154,8 +154,9 @@ impl StreamShared {
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         // ORDER: Relaxed: `false` lets the caller take the stream's lock, which orders everything.
-        // After an outdated `true` the user is woken, which orders its next look after the store of
-        // `false`.
+        // After an outdated `true`, the thread that stored `false` has yet to wake the user. A
+        // runtime orders the wake-up before the poll that follows, also if it wakes a task once for
+        // several calls of its waker. So that poll reads `false`.
         self.is_awaited.load(Ordering::Relaxed)
     }
 
@@ -166,21 +167,27 @@ impl StreamShared {
     }
 
     /// Begins the wait of a user for a message: the stream's queue is empty, and its receiving
-    /// direction open. Returns a waker for the caller to drop without a lock.
+    /// direction open. Stores the user's identity in `waiter`. Returns a waker for the caller to
+    /// drop without a lock.
     #[inline]
     #[must_use]
     pub(crate) fn begin_wait(
         &self,
         state: &mut StreamState,
+        waiter: &mut WaiterIdentity,
         context: &Context<'_>,
     ) -> Option<Waker> {
+        let replaced = state.receiver.replace(context);
+        *waiter = state.receiver.identity();
+        // The wait begins after the waker was cloned: if the clone panics, there is no wait.
         self.set_awaited(true);
-        state.receiver.replace(context)
+        replaced
     }
 
     /// Begins the wait for a message of a task that sends one on the stream, if the task has waited
     /// here before: it probably waits for the answer next, and then needs no lock. If it does not,
-    /// the next message wakes it in vain.
+    /// the next message wakes it in vain. The session has not ended: the caller has checked that
+    /// since it locked the stream.
     #[inline]
     pub(crate) fn await_answer(&self, state: &StreamState, context: &Context<'_>) {
         let is_open = matches!(state.lifecycle.receiving(), Receiving::Open);
@@ -258,8 +265,9 @@ impl StreamState {
     /// Takes the credit that the next message carries to the peer. The credit then counts as
     /// reported.
     #[inline]
-    pub(crate) const fn take_credit(&mut self) -> Option<u64> {
-        if !self.recv_credit.is_worth_carrying() || !self.may_credit() {
+    pub(crate) fn take_credit(&mut self) -> Option<u64> {
+        let is_carried = self.recv_credit.is_worth_carrying() && !seeded_fault("due_credit_only");
+        if !(is_carried || self.credit_pending) || !self.may_credit() {
             return None;
         }
         let credited = self.recv_credit.due();
@@ -317,10 +325,15 @@ impl ReceiverWaker {
     const fn take(&mut self) -> Option<Waker> {
         self.0.take()
     }
+
+    #[inline]
+    fn identity(&self) -> WaiterIdentity {
+        self.0.as_ref().map(WaiterIdentity::new).unwrap_or_default()
+    }
 }
 
-/// Says whether a waker is the one with which a user began its last wait. The identity keeps no
-/// task alive, so it means something only while the user waits: then the stream has the waker.
+/// The identity of the waker that a stream stored for a wait. It keeps no task alive, so it means
+/// something only during the wait: then the stream has the waker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaiterIdentity {
     data: usize,
@@ -329,11 +342,12 @@ pub(crate) struct WaiterIdentity {
 
 impl WaiterIdentity {
     #[inline]
-    pub(crate) fn new(waker: &Waker) -> Self {
+    fn new(waker: &Waker) -> Self {
         Self { data: waker.data().addr(), vtable: std::ptr::from_ref(waker.vtable()).addr() }
     }
 
-    /// Whether the user is the one of `context`.
+    /// Whether the waker is that of `context`. Some runtimes store another one when theirs is
+    /// cloned, so `false` does not mean that another task waits.
     #[inline]
     pub(crate) fn is(&self, context: &Context<'_>) -> bool {
         *self == Self::new(context.waker()) || seeded_fault("wait_of_another_task")
@@ -379,7 +393,8 @@ mod tests {
 
     /// Looks for a message as a user does that is about to wait.
     fn begin(stream: &StreamShared, waker: &Waker) -> Option<Waker> {
-        stream.begin_wait(&mut stream.lock(), &Context::from_waker(waker))
+        let mut waiter = WaiterIdentity::default();
+        stream.begin_wait(&mut stream.lock(), &mut waiter, &Context::from_waker(waker))
     }
 
     /// Claims the wait as the driver does. Returns whether there was one.

@@ -65,7 +65,9 @@ const LONG_BYTES: usize = 32 << 10;
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
-    pub(super) fn new(send: SendStream, recv: RecvStream) -> Self {
+    pub(super) fn new(mut send: SendStream, recv: RecvStream) -> Self {
+        // A task that writes has often more to read before it waits.
+        send.half().await_answers(false);
         let read = ReadHalf { recv, rest: None, is_long: false, is_finished: false };
         Self { read, write: WriteHalf { send } }
     }
@@ -85,6 +87,7 @@ impl StreamIo {
             return Err(Box::new(self));
         }
         self.write.give_back();
+        self.write.send.half().await_answers(true);
         Ok(Stream::of_halves(self.write.send, self.read.recv))
     }
 

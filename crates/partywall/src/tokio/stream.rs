@@ -29,7 +29,7 @@ pub struct Stream {
 
 impl Stream {
     pub(super) fn new((mut send, recv): (SendHalf, RecvHalf)) -> Self {
-        send.await_answers();
+        send.await_answers(true);
         Self { send: SendStream { half: send }, recv: RecvStream { half: recv, received: 0 } }
     }
 
@@ -218,9 +218,11 @@ impl SendStream {
         &mut self,
         payload: &[u8],
     ) -> impl Future<Output = Result<(), StreamSendError>> + Send {
-        let mut outgoing = Guard::new(self);
+        let mut operation = Operation::new(Guard::new(self));
         poll_fn(move |context| {
-            within_budget(context, |context| outgoing.poll(|half| half.poll_send(context, payload)))
+            within_budget(context, |context| {
+                operation.poll(|half| half.poll_send(context, payload))
+            })
         })
     }
 
@@ -251,13 +253,8 @@ impl SendStream {
         &mut self,
         len: usize,
     ) -> impl Future<Output = Result<Reservation<'_>, StreamSendError>> + Send {
-        const OVER: &str = "`reserve` is not polled after it has completed";
-        let mut outgoing = Some(Guard::new(self));
-        poll_fn(move |context| {
-            let guard = outgoing.as_mut().expect(OVER);
-            ready!(guard.poll(|half| half.poll_reserve(context, len)))?;
-            Poll::Ready(Ok(Reservation { outgoing: outgoing.take().expect(OVER) }))
-        })
+        let mut operation = Operation::new(Guard::new(self));
+        poll_fn(move |context| operation.poll_reserve(context, len))
     }
 
     /// Reserves memory for a message, like [`reserve`](Self::reserve), but the result does not
@@ -448,6 +445,48 @@ impl<'a> Guard<'a> {
     }
 }
 
+/// What a future does with a message, until the future has completed.
+struct Operation<'a> {
+    outgoing: Option<Guard<'a>>,
+}
+
+impl<'a> Operation<'a> {
+    #[inline]
+    const fn new(outgoing: Guard<'a>) -> Self {
+        Self { outgoing: Some(outgoing) }
+    }
+
+    /// Polls the operation, and frees what the message holds once it has completed.
+    ///
+    /// # Panics
+    /// Panics if the operation has completed before, as an `async fn` does.
+    #[inline]
+    fn poll<T>(&mut self, poll: impl FnOnce(&mut SendHalf) -> Poll<T>) -> Poll<T> {
+        let outgoing = self.outgoing.as_mut().expect(COMPLETED);
+        let done = ready!(outgoing.poll(poll));
+        self.outgoing = None;
+        Poll::Ready(done)
+    }
+
+    /// Polls for memory for a message of `len` bytes.
+    ///
+    /// # Panics
+    /// Panics if the operation has completed before, as an `async fn` does.
+    #[inline]
+    fn poll_reserve(
+        &mut self,
+        context: &Context<'_>,
+        len: usize,
+    ) -> Poll<Result<Reservation<'a>, StreamSendError>> {
+        let outgoing = self.outgoing.as_mut().expect(COMPLETED);
+        let reserved = ready!(outgoing.poll(|half| half.poll_reserve(context, len)));
+        let outgoing = self.outgoing.take().expect(COMPLETED);
+        Poll::Ready(reserved.map(|()| Reservation { outgoing }))
+    }
+}
+
+const COMPLETED: &str = "the future was polled after it had completed";
+
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -461,9 +500,10 @@ impl Reservation<'_> {
     /// # Errors
     /// Fails as [`SendStream::send`] does, and then drops the message.
     #[inline]
-    pub fn commit(mut self) -> impl Future<Output = Result<(), StreamSendError>> + Send {
+    pub fn commit(self) -> impl Future<Output = Result<(), StreamSendError>> + Send {
+        let mut operation = Operation::new(self.outgoing);
         poll_fn(move |context| {
-            within_budget(context, |context| self.outgoing.poll(|half| half.poll_commit(context)))
+            within_budget(context, |context| operation.poll(|half| half.poll_commit(context)))
         })
     }
 
