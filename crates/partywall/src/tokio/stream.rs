@@ -253,8 +253,12 @@ impl SendStream {
         &mut self,
         len: usize,
     ) -> impl Future<Output = Result<Reservation<'_>, StreamSendError>> + Send {
-        let mut operation = Operation::new(Guard::new(self));
-        poll_fn(move |context| operation.poll_reserve(context, len))
+        let mut outgoing = Some(Guard::new(self));
+        poll_fn(move |context| {
+            let guard = outgoing.as_mut().expect(COMPLETED);
+            ready!(guard.poll(|half| half.poll_reserve(context, len)))?;
+            Poll::Ready(Ok(Reservation { outgoing: outgoing.take().expect(COMPLETED) }))
+        })
     }
 
     /// Reserves memory for a message, like [`reserve`](Self::reserve), but the result does not
@@ -445,43 +449,28 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// What a future does with a message, until the future has completed.
+/// What a future does with a message that is being sent.
 struct Operation<'a> {
-    outgoing: Option<Guard<'a>>,
+    outgoing: Guard<'a>,
+    has_completed: bool,
 }
 
 impl<'a> Operation<'a> {
     #[inline]
     const fn new(outgoing: Guard<'a>) -> Self {
-        Self { outgoing: Some(outgoing) }
+        Self { outgoing, has_completed: false }
     }
 
-    /// Polls the operation, and frees what the message holds once it has completed.
+    /// Polls the operation.
     ///
     /// # Panics
     /// Panics if the operation has completed before, as an `async fn` does.
     #[inline]
     fn poll<T>(&mut self, poll: impl FnOnce(&mut SendHalf) -> Poll<T>) -> Poll<T> {
-        let outgoing = self.outgoing.as_mut().expect(COMPLETED);
-        let done = ready!(outgoing.poll(poll));
-        self.outgoing = None;
-        Poll::Ready(done)
-    }
-
-    /// Polls for memory for a message of `len` bytes.
-    ///
-    /// # Panics
-    /// Panics if the operation has completed before, as an `async fn` does.
-    #[inline]
-    fn poll_reserve(
-        &mut self,
-        context: &Context<'_>,
-        len: usize,
-    ) -> Poll<Result<Reservation<'a>, StreamSendError>> {
-        let outgoing = self.outgoing.as_mut().expect(COMPLETED);
-        let reserved = ready!(outgoing.poll(|half| half.poll_reserve(context, len)));
-        let outgoing = self.outgoing.take().expect(COMPLETED);
-        Poll::Ready(reserved.map(|()| Reservation { outgoing }))
+        assert!(!self.has_completed, "{COMPLETED}");
+        let polled = self.outgoing.poll(poll);
+        self.has_completed = polled.is_ready();
+        polled
     }
 }
 

@@ -6,6 +6,11 @@
 use partywall::{Closed, SessionError, StreamSendError, Wait};
 use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, give_up_after, run, session_pair, until_async};
+use std::fmt::Debug;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const KINDS: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
@@ -64,6 +69,38 @@ fn code_and_reason_of_closing_reach_the_peer() {
             }
         }
     });
+}
+
+#[test]
+fn call_that_has_sent_its_message_does_not_send_it_again() {
+    run("completed", TIMEOUT, async {
+        for (kind, len) in KINDS.iter().flat_map(|kind| [(*kind, 5), (*kind, 70_000)]) {
+            let (client, server) = session_pair(kind, |config| config).await;
+            let (mut stream, message) = (client.open(b"").await.unwrap(), vec![1; len]);
+            assert!(completes_once(stream.send(&message)).await, "{kind:?}, {len}");
+            let mut memory = stream.reserve(len).await.unwrap();
+            memory.fill(2);
+            assert!(completes_once(memory.commit()).await, "{kind:?}, {len}");
+            assert!(completes_once(stream.reserve(len)).await, "{kind:?}, {len}");
+            stream.finish();
+            let mut theirs = server.accept().await.unwrap().unwrap();
+            for byte in [1, 2] {
+                assert_eq!(theirs.recv().await.unwrap().unwrap(), vec![byte; len]);
+            }
+            assert!(theirs.recv().await.unwrap().is_none(), "{kind:?}, {len}");
+        }
+    });
+}
+
+/// Waits until `future` has completed, and polls it once more. Returns whether that panics.
+async fn completes_once<T: Debug, E: Debug>(future: impl Future<Output = Result<T, E>>) -> bool {
+    let mut future = pin!(future);
+    drop(future.as_mut().await.unwrap());
+    poll_fn(|context| {
+        let poll = AssertUnwindSafe(|| future.as_mut().poll(context).is_ready());
+        Poll::Ready(catch_unwind(poll).is_err())
+    })
+    .await
 }
 
 #[test]
