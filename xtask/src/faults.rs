@@ -352,7 +352,7 @@ pub const REGISTRY: &[Fault] = &[
     fault("wait_behind_the_end", &[A_WAIT, shuttle(A_WAIT_RACE)]),
     fault("wait_with_due_credit", &[A_WAIT]),
     // Fault: a message carries only credit that is due. Effect: at many lengths of messages nearly
-    // each second one carries credit, which processors cannot predict.
+    // every second one carries credit, which processors cannot predict.
     fault(
         "due_credit_only",
         &[unit("partywall", "driver::tests::message_carries_credit_from_a_quarter_of_the_window")],

@@ -17,6 +17,7 @@
 
 use partywall_layout::Violation;
 use partywall_layout::record_ring::{HEADER_BYTES, footprint};
+use partywall_layout::seeded_fault;
 
 /// Returns the cost in credit of a message of `len` bytes: its footprint in a ring.
 #[inline]
@@ -123,7 +124,10 @@ impl RecvCredit {
     /// Whether the application has taken a quarter of the window since the last report, so that the
     /// next message the other way carries credit (decision 0068).
     #[inline]
-    pub(crate) const fn is_worth_carrying(&self) -> bool {
+    pub(crate) fn is_worth_carrying(&self) -> bool {
+        if seeded_fault("due_credit_only") {
+            return self.is_due();
+        }
         let unreported = self.taken - self.reported;
         unreported > 0 && unreported >= self.window / 4
     }

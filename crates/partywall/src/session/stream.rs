@@ -156,7 +156,8 @@ impl StreamShared {
         // ORDER: Relaxed: `false` lets the caller take the stream's lock, which orders everything.
         // After an outdated `true`, the thread that stored `false` has yet to wake the user. A
         // runtime orders the wake-up before the poll that follows, also if it wakes a task once for
-        // several calls of its waker. So that poll reads `false`.
+        // several calls of its waker. So that poll reads `false`. For a user that polls without
+        // being woken, an outdated `true` is only a delay.
         self.is_awaited.load(Ordering::Relaxed)
     }
 
@@ -266,8 +267,7 @@ impl StreamState {
     /// reported.
     #[inline]
     pub(crate) fn take_credit(&mut self) -> Option<u64> {
-        let is_carried = self.recv_credit.is_worth_carrying() && !seeded_fault("due_credit_only");
-        if !(is_carried || self.credit_pending) || !self.may_credit() {
+        if !self.recv_credit.is_worth_carrying() || !self.may_credit() {
             return None;
         }
         let credited = self.recv_credit.due();
@@ -346,7 +346,7 @@ impl WaiterIdentity {
         Self { data: waker.data().addr(), vtable: std::ptr::from_ref(waker.vtable()).addr() }
     }
 
-    /// Whether the waker is that of `context`. Some runtimes store another one when theirs is
+    /// Whether the waker is that of `context`. The wakers of some runtimes change when they are
     /// cloned, so `false` does not mean that another task waits.
     #[inline]
     pub(crate) fn is(&self, context: &Context<'_>) -> bool {

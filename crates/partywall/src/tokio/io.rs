@@ -66,7 +66,7 @@ const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
     pub(super) fn new(mut send: SendStream, recv: RecvStream) -> Self {
-        // A task that writes has often more to read before it waits.
+        // A task that writes often has more to read before it waits.
         send.half().await_answers(false);
         let read = ReadHalf { recv, rest: None, is_long: false, is_finished: false };
         Self { read, write: WriteHalf { send } }

@@ -449,6 +449,13 @@ impl<'a> Guard<'a> {
     }
 }
 
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.half.give_back();
+    }
+}
+
 /// What a future does with a message that is being sent.
 struct Operation<'a> {
     outgoing: Guard<'a>,
@@ -475,13 +482,6 @@ impl<'a> Operation<'a> {
 }
 
 const COMPLETED: &str = "the future was polled after it had completed";
-
-impl Drop for Guard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.half.give_back();
-    }
-}
 
 impl Reservation<'_> {
     /// Sends the message in the reserved memory; waits for room if necessary.
