@@ -793,7 +793,9 @@ mod tests {
         assert_eq!(of("ring", LIBRARY), Some(vec![of_mutex]));
         assert_eq!(of("layout", LIBRARY), None);
         let unit_tests = of("partywall", LIBRARY).expect("rows name unit tests");
-        assert!(unit_tests.iter().all(|path| path.starts_with("driver::")), "{unit_tests:?}");
+        let is_of_sessions =
+            |path: &&str| path.starts_with("driver::") || path.starts_with("stream::");
+        assert!(unit_tests.iter().all(is_of_sessions), "{unit_tests:?}");
     }
 
     #[test]
