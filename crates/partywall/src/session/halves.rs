@@ -74,7 +74,7 @@ struct Outgoing {
 impl SendHalf {
     /// Sets whether each task that sends on this stream begins to wait for the answer, if it has
     /// waited for a message of the stream before. Only for runtimes that mostly wake a task without
-    /// a system call, because a message may wake the task in vain (decision 0067).
+    /// a system call, because a message may wake the task needlessly (decision 0067).
     #[cfg(any(feature = "tokio", all(test, shuttle)))]
     pub(crate) const fn await_answers(&mut self, awaits_answers: bool) {
         self.awaits_answers = awaits_answers;

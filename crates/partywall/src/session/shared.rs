@@ -164,7 +164,7 @@ impl SessionShared {
         }
     }
 
-    /// Whether the session is over. [`check`](Self::check) says why.
+    /// Whether the session is over. The error of [`check`](Self::check) is the reason.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.end.get().is_some()

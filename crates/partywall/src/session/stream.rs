@@ -187,7 +187,7 @@ impl StreamShared {
 
     /// Begins the wait for a message of a task that sends one on the stream, if the task has waited
     /// here before: it probably waits for the answer next, and then needs no lock. If it does not,
-    /// the next message wakes it in vain. The session has not ended: the caller has checked that
+    /// the next message wakes it needlessly. The session has not ended: the caller has checked that
     /// since it locked the stream.
     #[inline]
     pub(crate) fn await_answer(&self, state: &StreamState, context: &Context<'_>) {

@@ -456,7 +456,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// What a future does with a message that is being sent.
+/// The operation of a future that sends a message. It completes once.
 struct Operation<'a> {
     outgoing: Guard<'a>,
     has_completed: bool,
